@@ -1,0 +1,172 @@
+"""The composition root: builds every object, knows every layer, decides nothing."""
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvloop
+
+from shoal.alarm import LoopAlarm
+from shoal.archive import find_in_store, name_of
+from shoal.clock import MonotonicClock
+from shoal.config.load import model_config
+from shoal.config.model import ModelConfig
+from shoal.config.server import ServerConfig
+from shoal.core.adaptive import Adaptive
+from shoal.core.batcher import Batcher
+from shoal.core.model import Model
+from shoal.core.policy import Fixed, Policy, Single
+from shoal.core.queue import RequestQueue
+from shoal.core.repository import Repository
+from shoal.core.scheduler import Scheduler
+from shoal.errors import InvalidInput, ServingError
+from shoal.frontend.management import Management
+from shoal.frontend.mms import Inference
+from shoal.frontend.server import Server
+from shoal.pool.local import LocalPool
+from shoal.telemetry import Metrics, ModelFacts, ModelStats
+from shoal.wire.memory import Arena
+
+log = logging.getLogger("shoal")
+LARGEST_BATCH = 256  # rows, where nobody set a limit
+
+
+class App:
+    """One server: `start` brings it up, `drain` finishes it. Both run on the event loop that will serve."""
+
+    def __init__(self, config: ServerConfig, models: Sequence[ModelConfig]) -> None:
+        self.config = config
+        self.models = models
+        self.clock = MonotonicClock()
+        self.arena = Arena(config.shared_memory) if sys.platform == "linux" and config.shared_memory else None
+        self.repository = Repository(self._build)
+        self.metrics = Metrics(self._facts, time.time())
+        self._alarms: dict[int, LoopAlarm] = {}
+        self._inference = Inference(self.repository, self.clock, development=config.development)
+        self._management = Management(
+            self.repository, self._configure, drain_within=config.drain_timeout, development=config.development
+        )
+        self.server = Server(
+            config,
+            self._inference,
+            self._management,
+            self.metrics,
+            self.arena.lend if self.arena else lambda _: None,
+        )
+
+    async def start(self) -> None:
+        """Bind the listeners and load the models; what fails undoes the rest and is raised."""
+        await self.server.start()
+        try:
+            await asyncio.gather(*(self.repository.register(model) for model in self.models))
+        except BaseException:
+            await self.drain(0.0)
+            raise
+        gc.collect()
+        gc.freeze()  # what lives as long as the server is not looked at again and again
+
+    async def drain(self, within: float | None = None) -> None:
+        """Finish what was admitted, take nothing new, end every process."""
+        limit = self.config.drain_timeout if within is None else within
+        await self.server.drain(limit)
+        await self.repository.drain(limit)
+        if self.arena is not None:
+            self.arena.close()
+
+    def _build(self, config: ModelConfig) -> Model:
+        stats = ModelStats(config.name, config.version)
+        alarm = LoopAlarm(asyncio.get_running_loop(), self.clock)
+        batcher = Batcher(RequestQueue(config.name, config.queue_size), policy_of(config))
+        scheduler = Scheduler(batcher, alarm, stats, max_attempts=config.max_attempts)
+        alarm.connect(scheduler.feed)
+        pool = LocalPool(config, scheduler, self.arena, self.clock, development=self.config.development)
+        return Model(config, scheduler, pool, self.clock)
+
+    def _facts(self) -> list[ModelFacts]:
+        return [
+            (
+                model.scheduler.stats,
+                len(model.scheduler.batcher.queue),
+                model.scheduler.running,
+                model.scheduler.batcher.fleet.size,
+            )
+            for model in self.repository
+        ]
+
+    def _configure(self, parameters: dict[str, str]) -> ModelConfig:
+        """Turn the parameters of a registration into settings; unknown ones are ignored, as upstream does."""
+        if not parameters.get("url"):
+            raise InvalidInput("Parameter url is required.")
+        source = find_in_store(parameters["url"], self.config.model_store)
+        values: dict[str, object] = {"path": str(source), "name": parameters.get("model_name") or name_of(source)}
+        batching = {key: parameters[key] for key in ("batch_size", "max_batch_delay") if key in parameters}
+        if batching:
+            values["batching"] = batching
+        for theirs, ours in (
+            ("model_version", "version"),
+            ("handler", "handler"),
+            ("initial_workers", "workers"),
+            ("response_timeout", "response_timeout"),
+            ("startup_timeout", "startup_timeout"),
+        ):
+            if theirs in parameters:
+                values[ours] = parameters[theirs]
+        return model_config(values, "parameters")
+
+
+def policy_of(config: ModelConfig) -> Policy:
+    """Make the rule by which the model's batches leave."""
+    batching = config.batching
+    match batching.rule:
+        case "single":
+            return Single()
+        case "fixed":
+            return Fixed(max(1, batching.batch_size), batching.max_batch_delay / 1000)
+        case "adaptive":
+            return Adaptive(batching.batch_size or LARGEST_BATCH)
+
+
+def run(config: ServerConfig, models: Sequence[ModelConfig], on_started: Callable[[App], None]) -> int:
+    """Serve until SIGTERM or SIGINT, then drain; the exit code."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(config, models, on_started))
+
+
+async def _serve(config: ServerConfig, models: Sequence[ModelConfig], on_started: Callable[[App], None]) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    app = App(config, models)
+    starting = loop.create_task(app.start())
+    waiting = loop.create_task(stopping.wait())
+    await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():  # told to stop while models were loading
+        starting.cancel()
+        await asyncio.wait({starting})
+        return 0
+    starting.result()
+    on_started(app)
+    await waiting
+    log.info("draining")
+    await app.drain()
+    log.info("stopped")
+    return 0
+
+
+def models_from(
+    file: dict[str, object], named: Sequence[tuple[str, Path]], flags: dict[str, object]
+) -> list[ModelConfig]:
+    """Put together the models of the settings file and those named on the command line, flags applied to all."""
+    section = file.get("models", {})
+    if not isinstance(section, dict):
+        raise ServingError("models: expected settings by model name")
+    values = {name: {"name": name, **settings} for name, settings in section.items()}
+    for name, source in named:
+        values[name] = {**values.get(name, {"name": name}), "path": str(source)}
+    return [model_config({**settings, **flags}, f"models.{name}") for name, settings in values.items()]

@@ -1,0 +1,142 @@
+"""The `shoal` command: parses, calls the app, prints."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from shoal import app
+from shoal.archive import find_source, name_of
+from shoal.config.load import read_file, server_config
+from shoal.config.model import ModelConfig
+from shoal.config.server import ServerConfig
+from shoal.errors import ConfigError, LoadFailed, ServingError
+from shoal.telemetry import set_up_logs
+from shoal.version import __version__
+
+err = Console(stderr=True, highlight=False)
+
+
+class ServeCommand(click.Command):
+    """`--models A=x B=y`: one flag, several values, as TorchServe has it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Repeat the flag before each of its values; a value is NAME=PATH."""
+        spread: list[str] = []
+        is_inside = False
+        for arg in args:
+            if is_inside and "=" in arg and not arg.startswith("-"):
+                spread += ["--models", arg] if spread[-1] != "--models" else [arg]
+                continue
+            is_inside = arg == "--models"
+            spread.append(arg)
+        return super().parse_args(ctx, spread)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="shoal")
+def cli() -> None:
+    """Serve models: many small calls leave as one batch, each caller gets its own answer back."""
+
+
+@cli.command(cls=ServeCommand)
+@click.argument("target", required=False)
+@click.option("--model-store", help="Folder that models are looked up in, also by the management API.")
+@click.option(
+    "--models", multiple=True, metavar="NAME=PATH ...", help="Models to load: a Python file or a folder each."
+)
+@click.option("--handler", help="Name of the class or function in the file, where it is not found by itself.")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Inference.  [default: 8080]")
+@click.option("--management-port", type=int, help="Management, on loopback.  [default: 8081]")
+@click.option("--metrics-port", type=int, help="Prometheus metrics.  [default: 8082]")
+@click.option("--workers", type=int, help="Processes for each model.  [default: 1]")
+@click.option("--instances", type=int, help="Threads in each process that share the loaded model.  [default: 1]")
+@click.option(
+    "--batch-size", type=int, help="Most rows of a batch, with TorchServe's meaning; leave out to let Shoal decide."
+)
+@click.option("--max-batch-delay", type=float, help="ms to wait for a full batch, with TorchServe's meaning.")
+@click.option("--config", "config_file", help="Settings file: .toml, .yaml or .json.")
+@click.option("--development", is_flag=True, default=None, help="Show handlers' tracebacks in error bodies.")
+@click.option("--log-format", type=click.Choice(["plain", "json"]), help="How logs are written.")
+def serve(target: str | None, models: tuple[str, ...], config_file: str | None, **flags: Any) -> None:
+    """Serve TARGET (a Python file or a folder), or the models named by --models and --config."""
+    file = read_file(config_file) if config_file else {}
+    per_model = _model_flags(flags)
+    config = server_config(file, os.environ, flags)
+    named = _named(target, models, config.model_store)
+    configs = app.models_from(file, named, per_model)
+    if not configs and not config.model_store:
+        raise ConfigError("nothing to serve: name a Python file (shoal serve model.py), or use --models NAME=PATH")
+    start(config, configs)
+
+
+def start(config: ServerConfig, models: Sequence[ModelConfig]) -> None:
+    """Run a server in the foreground until it is told to stop."""
+    set_up_logs(config.log_level, config.log_format)
+    sys.exit(app.run(config, models, _started))
+
+
+def main() -> None:
+    """Entry point: every failure that was foreseen ends in one line a person can act on."""
+    try:
+        cli(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        sys.exit(130)
+    except LoadFailed as error:
+        if error.traceback:
+            err.print(error.traceback.rstrip(), markup=False, style="dim")
+        _say(str(error))
+        sys.exit(1)
+    except ServingError as error:
+        _say(str(error))
+        sys.exit(2)
+    except OSError as error:
+        _say(f"cannot listen: {error}")
+        sys.exit(1)
+
+
+def _say(message: str) -> None:
+    err.print("[bold red]error:[/] ", end="")
+    err.print(message, markup=False, soft_wrap=True)
+
+
+def _started(server: app.App) -> None:
+    addresses = server.server.addresses
+    for what, where in zip(("inference", "management", "metrics"), addresses, strict=False):
+        err.print(f"{what:<11} {where}", markup=False)
+    for model in server.models:
+        err.print(f"{'try':<11} curl -X POST {addresses[0]}/predictions/{model.name} -T FILE", markup=False)
+    click.echo("Model server started.")
+    sys.stdout.flush()
+
+
+def _model_flags(flags: dict[str, Any]) -> dict[str, Any]:
+    """Take out of the flags what belongs to models rather than to the server."""
+    size, delay = flags.pop("batch_size"), flags.pop("max_batch_delay")
+    if delay is not None and size is None:
+        raise ConfigError("--max-batch-delay means nothing without --batch-size; without both, Shoal decides by itself")
+    values = {name: flags.pop(name) for name in ("handler", "workers", "instances")}
+    if size is not None:
+        values["batching"] = {"batch_size": size} | ({} if delay is None else {"max_batch_delay": delay})
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _named(target: str | None, models: tuple[str, ...], model_store: str) -> list[tuple[str, Path]]:
+    named = []
+    if target is not None:
+        source = find_source(target)
+        named.append((name_of(source), source))
+    for model in models:
+        name, equals, path = model.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"--models takes NAME=PATH, got {model!r}")
+        named.append((name, find_source(path, model_store)))
+    return named

@@ -1,0 +1,18 @@
+"""The only file that reads the time: seconds on a clock that never goes back."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where `now` comes from; tests pass one that stands still until told."""
+
+    def now(self) -> float:
+        """Give the present moment in seconds."""
+        ...
+
+
+class MonotonicClock:
+    """The machine's monotonic clock, the one asyncio's loops use."""
+
+    now = staticmethod(time.monotonic)

@@ -1,0 +1,74 @@
+"""ModelConfig: what a model is, how it batches, where it runs. Frozen; unknown keys are refused."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How batches leave: `adaptive` needs no numbers; `fixed` is TorchServe's batch_size and max_batch_delay.
+
+    Where no policy is named, a batch_size means `fixed`, exactly as upstream; nothing at all means `adaptive`.
+    """
+
+    policy: Literal["", "adaptive", "fixed", "single"] = ""
+    batch_size: int = 0  # the most rows; 0: the policy's own default
+    max_batch_delay: float = 100.0  # ms, as upstream; `fixed` only
+
+    @property
+    def rule(self) -> Literal["adaptive", "fixed", "single"]:
+        """The policy that is meant."""
+        return self.policy or ("fixed" if self.batch_size else "adaptive")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.batch_size <= 65536:
+            raise ValueError(f"batch_size must be between 1 and 65536, got {self.batch_size}")
+        if not 0 <= self.max_batch_delay <= 3_600_000:
+            raise ValueError(f"max_batch_delay is in milliseconds, 0 to 3600000, got {self.max_batch_delay}")
+
+
+class MicroBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Slices of a batch moving through the stages, and how many threads each stage has."""
+
+    micro_batch_size: int = 0  # 0: a batch moves as one
+    parallelism: dict[Literal["preprocess", "inference", "postprocess"], int] = {}
+
+    def __post_init__(self) -> None:
+        if self.micro_batch_size < 0:
+            raise ValueError(f"micro_batch_size must be 1 or more, got {self.micro_batch_size}")
+        for stage, threads in self.parallelism.items():
+            if not 1 <= threads <= 256:
+                raise ValueError(f"parallelism.{stage} must be between 1 and 256 threads, got {threads}")
+
+
+class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One version of a model."""
+
+    name: str
+    path: str  # a Python file, or a folder with a model.py or handler.py
+    handler: str = ""  # a name inside the file; found by itself when empty
+    version: str = "1.0"
+    batching: Batching = Batching()
+    micro_batching: MicroBatching = MicroBatching()
+    workers: int = 1  # processes
+    instances: int = 1  # threads inside each that share the loaded model
+    queue_size: int = 8192
+    response_timeout: float = 120.0  # s a batch may take before its worker is replaced
+    startup_timeout: float = 120.0  # s to load
+    request_timeout: float = 0.0  # s until a request without a deadline of its own expires; 0: never
+    max_attempts: int = 3  # times a request may be given to a worker, should workers die under it
+    device: str = "cpu"
+    parameters: dict[str, Any] = {}  # handed to the handler as context.parameters
+    environment: dict[str, str] = {}  # added to the workers' environment
+
+    def __post_init__(self) -> None:
+        if not self.name or not all(c.isalnum() or c in "._-" for c in self.name) or self.name.startswith("."):
+            raise ValueError(f"a model's name is made of letters, digits, '.', '_' and '-', got {self.name!r}")
+        if not self.version or not all(c.isalnum() or c in "._-+" for c in self.version):
+            raise ValueError(f"a version is made of letters, digits, '.', '_', '-' and '+', got {self.version!r}")
+        for field, low in (("workers", 0), ("instances", 1), ("queue_size", 1), ("max_attempts", 1)):
+            if getattr(self, field) < low:
+                raise ValueError(f"{field} must be {low} or more, got {getattr(self, field)}")
+        for field in ("response_timeout", "startup_timeout"):
+            if getattr(self, field) <= 0:
+                raise ValueError(f"{field} is in seconds and must be above 0, got {getattr(self, field)}")

@@ -1,0 +1,40 @@
+"""ServerConfig: addresses, limits, timeouts. Frozen; unknown keys are refused."""
+
+from typing import Literal
+
+import msgspec
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One server. Loopback unless told otherwise."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    management_host: str = "127.0.0.1"  # stays on loopback unless it is named itself
+    management_port: int = 8081
+    metrics_port: int = 8082
+    model_store: str = ""  # where `url` and NAME=PATH of models are looked up
+    max_request_size: int = 32 * 2**20  # bytes of one body
+    max_connections: int = 20_000
+    shared_memory: int = (
+        2 * 2**30
+    )  # bytes of request bodies in flight kept in shared memory; memory is used when needed
+    idle_timeout: float = 75.0  # s a connection may be silent between requests
+    drain_timeout: float = 30.0  # s that SIGTERM gives to what was admitted
+    development: bool = False  # tracebacks in error bodies
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["plain", "json"] = "plain"
+    page: bool = True  # the demo page at /
+
+    def __post_init__(self) -> None:
+        for field in ("port", "management_port", "metrics_port"):
+            if not 0 <= getattr(self, field) <= 65535:
+                raise ValueError(f"{field} must be between 0 and 65535 (0: any free one), got {getattr(self, field)}")
+        shares = self.management_port and self.management_port in (self.port, self.metrics_port)
+        if shares and self.management_host != self.host:
+            raise ValueError(
+                f"management_port {self.management_port} is shared with a listener on {self.host}, but management belongs "
+                f"on {self.management_host}; give it a port of its own, or set management_host to {self.host}"
+            )
+        if self.max_request_size < 1:
+            raise ValueError(f"max_request_size is in bytes and must be above 0, got {self.max_request_size}")

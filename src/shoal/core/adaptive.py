@@ -1,0 +1,285 @@
+"""Adaptive: the rule that needs no settings. A batch leaves at once unless a measured reason says that waiting pays.
+
+A hold is planned once, when an instance is free and rows wait, and has an end that arrivals only bring nearer.
+
+| reason       | of a Hold: what is waited for                            | of a Leave                                |
+|--------------|----------------------------------------------------------|-------------------------------------------|
+| idle         |                                                          | an instance is free, nothing better comes |
+| full         |                                                          | the cap or the size held for is reached   |
+| return       | clients just answered, who usually come straight back    |                                           |
+| volley       | followers of a lone arrival, as history has it           |                                           |
+| spacing      | the even share of the time until the next instance frees |                                           |
+| return-over  |                                                          | that hold's time ended                    |
+| volley-over  |                                                          | that hold's time ended                    |
+| spacing-over |                                                          | that hold's time ended                    |
+| deadline     |                                                          | a smaller batch, so the head is saved     |
+| probe        |                                                          | after many refusals one goes, to learn    |
+
+Bounds of a hold, in seconds: `return` 0.8 of the server time that merging saves, counted from the answer; `volley` a
+quarter of t(1); `spacing` the time until the next instance frees; none ends after the head's deadline can be met, and
+none is tried when it would be shorter than an event loop can time (`returns.MIN_HOLD`).
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.core.batch import Batch
+from shoal.core.cost import CostCurve
+from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
+from shoal.core.request import Request
+from shoal.core.returns import MIN_HOLD, Returns
+from shoal.core.running import Running
+from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
+from shoal.core.triage import MARGIN, triage
+from shoal.core.volleys import Volleys, is_worth
+
+SOON = 2.0  # times t(1): later than this after its answer a client does not count as coming back
+SPAN = 0.25  # times t(1): what comes this soon after a lone arrival belongs to its volley
+RATE_OVER = 8.0  # times t(1): the arrival rate is taken over about this long
+LEAST_SPACING = 0.02  # times t(1): shorter spacing is not worth a timer
+SPLIT_WORTH = 0.25e-3  # seconds a split must be able to save: each batch more costs the front process about as much
+EARLY = 1e-6  # seconds; a timer that rings this much before its time has rung
+LEAD = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
+STAGE_WEIGHT = 0.05  # what the newest preprocess time counts for
+PROBE_AFTER = 8  # refusals without a batch, after which one leaves although it looks too late
+
+
+@dataclass(slots=True)
+class Plan:
+    """A hold in force for one group's lane."""
+
+    until: float
+    size: int  # rows at which it ends early
+    reason: str
+    group: object
+
+
+class Adaptive:
+    """Knob-free batching; learns what batches cost and who comes back. `profile` ({rows: seconds}) starts it warm."""
+
+    def __init__(self, limit: int = 256, profile: Mapping[int, float] | None = None) -> None:
+        self.limit = limit
+        self.curve = CostCurve(limit, profile)
+        self.returns = Returns()
+        self.volleys = Volleys()
+        self.rate = 0.0  # rows a second
+        self._rated = 0.0  # when the rate was last brought up to date
+        self._running = Running()
+        self._plan: Plan | None = None
+        self._is_first = False  # the lane holds a lone arrival that nothing was decided about yet
+        self._is_loop = False  # most answered groups come back whole
+        self._returns_pay = False  # merging two lone clients pays
+        self._last_deadline = -math.inf  # of all requests seen
+        self._refused = 0  # since a batch left
+        self._preprocess = 0.0
+
+    def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
+        """Learn the rate, who came back, and which arrivals come close together."""
+        if request.deadline < math.inf:
+            self._note_deadline(request)
+        table = self.curve.seconds
+        if not table:
+            return
+        single = table[1]
+        over = RATE_OVER * single
+        rows = request.rows
+        if now > self._rated:
+            self.rate *= math.exp((self._rated - now) / over)
+            self._rated = now
+        self.rate += rows / over
+        self.returns.arrived(request.client, now, SOON * single)
+        if not self.volleys.followed(rows, now, SPAN * single) and fleet.idle and len(lane) == 1:
+            self.volleys.opened(now)
+            self._is_first = True
+            self._plan = None
+
+    def decide(self, lane: Lane, fleet: Fleet, now: float) -> Decision:
+        """Leave at once, unless a return, a volley or even spacing is worth a bounded wait."""
+        rows = lane.rows
+        curve = self.curve
+        cap = curve.cap
+        if not curve.seconds:
+            return Leave(min(rows, cap), "idle")
+        if now <= self._last_deadline:
+            verdict = self._saving(lane, fleet, now)
+            if not isinstance(verdict, int):
+                return verdict
+            cap = verdict
+        reason = "idle"
+        if rows >= cap:
+            reason = "full" if cap == curve.cap else "deadline"
+        else:
+            plan = self._plan_for(lane, fleet, now)
+            if plan is not None:
+                if rows < plan.size and now < plan.until - EARLY:
+                    return Hold(plan.until, plan.reason)
+                reason = "full" if rows >= plan.size else plan.reason + "-over"
+        return Leave(min(cap, self._wanted(rows, fleet, now)), reason)
+
+    def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
+        """At once when the lane fills a batch, else in time for preprocessing to end with the running batch."""
+        runs = self._running.of(instance)
+        if len(runs) != 1 or not self.curve.seconds:
+            return None
+        if lane.rows >= self.curve.cap:
+            return now
+        if self._merge_beats_overlap(lane.rows, runs[0].rows):
+            return None
+        return max(now, runs[0].end - self._preprocess - LEAD)
+
+    def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
+        """Predict when the instance will be free."""
+        self._plan = None
+        self._is_first = False
+        self._refused = 0
+        self._running.begin(batch, self._predict(batch.rows), fleet.size, now)
+
+    def done(self, batch: Batch, now: float) -> None:
+        """Learn what the batch cost and whom to expect back; a failed batch teaches nothing."""
+        self._plan = None
+        took = self._running.end(batch, now)
+        stages = batch.stages
+        if stages is None:
+            return
+        self._preprocess += STAGE_WEIGHT * (stages.preprocess - self._preprocess)
+        if batch.rows and self.curve.learn(batch.rows, took):
+            self._is_loop = self.returns.is_loop()
+            self._returns_pay = self._return_wait(1, 2) > 0.0
+        self.returns.answered(batch.requests, batch.rows / max(1, len(batch)), now)
+
+    def retry_after(self, waiting: int, fleet: Fleet) -> float:
+        """Give the time the waiting rows take, or a second while that is unknown."""
+        if not self.curve.seconds:
+            return 1.0
+        return self.curve.total(waiting) / max(1, fleet.size)
+
+    def profile(self) -> dict[int, float]:
+        """Give the learned seconds by rows: to show, and to keep with the model for a warm start."""
+        return self.curve.profile()
+
+    def describe(self) -> dict[str, object]:
+        """Tell the cap, the learned milliseconds by rows, the arrival rate and who comes back."""
+        return {
+            "rule": "adaptive",
+            "batch_size_limit": self.limit,
+            "cap": self.curve.cap,
+            "milliseconds": {rows: round(1e3 * seconds, 4) for rows, seconds in self.profile().items()},
+            "rows_per_second": round(self.rate, 1),
+            "is_closed_loop": self._is_loop,
+            "strangers": round(self.returns.strangers, 3),
+            "connections": len(self.returns),
+        }
+
+    # -- holds -----------------------------------------------------------------------------------------------------
+
+    def _plan_for(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
+        """Give the hold in force for a lane, brought up to date, or a new one; None: leave."""
+        plan = self._plan
+        head = lane[0]
+        if plan is None or plan.group != head.group:
+            plan = self._plan = self._look(lane, fleet, now)
+        elif plan.reason == "spacing":
+            plan.until = min(plan.until, now + self._spacing(lane.rows, fleet, now))
+        if plan is not None and plan.until + MARGIN * self._predict(plan.size) > head.deadline:
+            plan = self._plan = None
+        return plan
+
+    def _look(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
+        """Find a reason to hold."""
+        is_first, self._is_first = self._is_first, False
+        plan = self._plan_return(lane, fleet, now)
+        if plan is None and is_first:
+            plan = self._plan_volley(lane, fleet, now)
+        if plan is None and fleet.size > 1:
+            plan = self._plan_spacing(lane, fleet, now)
+        return plan
+
+    def _plan_return(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
+        returns = self.returns
+        if not returns.due:
+            return None
+        returns.expire(now, SOON * self.curve.seconds[1])
+        if not returns.due:
+            return None
+        rows, both = lane.rows, lane.rows + returns.expected()
+        size = self._wanted(both, fleet, now)
+        if size <= rows:
+            return None
+        until = returns.due[-1].since + self._return_wait(rows, size if size < self.curve.cap else both)
+        return Plan(until, size, "return", lane[0].group) if until > now + EARLY else None
+
+    def _return_wait(self, rows: int, both: int) -> float:
+        total = self.curve.total
+        return self.returns.worth(total(rows) + total(both - rows), total(both), both - rows)
+
+    def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
+        more, wait = self.volleys.usual()
+        if not more:
+            return None
+        rows, wait = lane.rows, min(wait, SPAN * self.curve.seconds[1])
+        if wait < MIN_HOLD:
+            return None
+        size = self._wanted(rows + more, fleet, now)
+        if size <= rows or not is_worth(self.curve.seconds, rows, size, wait):
+            return None
+        return Plan(now + wait, size, "volley", lane[0].group)
+
+    def _plan_spacing(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
+        wait = self._spacing(lane.rows, fleet, now)
+        return Plan(now + wait, self.curve.cap, "spacing", lane[0].group) if wait > 0.0 else None
+
+    def _spacing(self, rows: int, fleet: Fleet, now: float) -> float:
+        """Seconds by which to put off a batch that finds several instances idle; 0 in a closed loop."""
+        if self._returns_pay or fleet.idle >= fleet.size:
+            return 0.0
+        table = self.curve.seconds
+        wait = even_wait(table, self._slots(fleet, now), fleet.idle, rows, self.rate)
+        return wait if wait > max(MIN_HOLD, LEAST_SPACING * table[1]) else 0.0
+
+    def _merge_beats_overlap(self, rows: int, running: int) -> bool:
+        """Whether holding for the running batch's clients saves more than preprocessing during it."""
+        both = rows + running
+        if not self._is_loop or self._return_wait(rows, both) <= 0.0:
+            return False
+        total = self.curve.total
+        return total(rows) + total(running) - total(both) > self._preprocess
+
+    # -- sizes -----------------------------------------------------------------------------------------------------
+
+    def _wanted(self, rows: int, fleet: Fleet, now: float) -> int:
+        """Rows for one batch out of `rows`: all up to the cap, or this instance's share of them."""
+        if rows > 1 and fleet.size > 1 and self._predict(rows) - self.curve.seconds[1] > SPLIT_WORTH:
+            slots = self._slots(fleet, now)
+            rows = rows_for_one(self.curve.seconds, slots, rows, self.rate, self._is_loop)
+        return min(rows, self.curve.cap)
+
+    def _slots(self, fleet: Fleet, now: float) -> list[Slot]:
+        return slots_of(self._running.ends(), fleet.idle, fleet.size, now)
+
+    def _predict(self, rows: int) -> float:
+        table = self.curve.seconds
+        return table[min(rows, self.limit)] if table else 0.0
+
+    # -- deadlines -------------------------------------------------------------------------------------------------
+
+    def _note_deadline(self, request: Request) -> None:
+        self._last_deadline = max(self._last_deadline, request.deadline)
+        plan = self._plan
+        if plan is not None:
+            plan.until = min(plan.until, request.deadline - MARGIN * self._predict(plan.size))
+
+    def _saving(self, lane: Lane, fleet: Fleet, now: float) -> Decision | int:
+        """Refuse what cannot be saved, or give the most rows that save the head."""
+        next_free = None
+        if fleet.size > 1:
+            slots = self._slots(fleet, now)
+            next_free = slots[1][0] if len(slots) > 1 else None
+        lost, rows = triage(lane, self.curve, now, next_free, self.rate)
+        if not lost:
+            return rows
+        is_stuck = self._refused >= PROBE_AFTER and fleet.idle >= fleet.size and lane[0].deadline > now
+        if is_stuck:  # the curve may be wrong, and only a batch can set it right
+            return Leave(min(self.limit, lane[0].rows), "probe")
+        self._refused += lost
+        return Refuse([lane[index] for index in range(lost)])

@@ -1,0 +1,85 @@
+"""Batch: requests executed together, made once, never grown after. It hands each request its own outcome."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shoal.core.request import QUEUED, RUNNING, Outcome, Request, State
+from shoal.errors import ServingError
+
+
+@dataclass(slots=True)
+class Stages:
+    """Seconds a worker spent on a batch, stage by stage."""
+
+    preprocess: float = 0.0
+    inference: float = 0.0
+    postprocess: float = 0.0
+
+
+class Batch:
+    """Requests travelling together, why they left, and when."""
+
+    __slots__ = (
+        "answered",
+        "failed",
+        "instance",
+        "is_closed",
+        "left",
+        "note",
+        "number",
+        "reason",
+        "requests",
+        "rows",
+        "stages",
+    )
+
+    def __init__(self, number: int, requests: Sequence[Request], reason: str, left: float) -> None:
+        self.number = number
+        self.requests = requests
+        self.reason = reason
+        self.left = left
+        self.instance = ""
+        self.stages: Stages | None = None
+        self.note = b""  # what a protocol wants to say about the whole batch, made once and kept here
+        self.is_closed = False
+        self.answered = 0  # counted when it closes
+        self.failed = 0
+        rows = 0
+        for request in requests:
+            rows += request.rows
+            request.state = RUNNING
+            request.batched = left
+            request.batch = self
+            request.attempts += 1
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def deliver(self, index: int, outcome: Outcome, is_last: bool, now: float) -> None:
+        """Give request `index` one piece of its answer; whoever left simply ignores it."""
+        self.requests[index].answer(outcome, is_last, now)
+
+    def close(self, now: float, error: Callable[[], ServingError], *, retry: int = 0) -> list[Request]:
+        """No worker holds this batch any more: whoever is still unanswered fails, once, and lent memory comes back.
+
+        With `retry`, requests tried fewer times than that and of which nothing was answered yet are queued again
+        instead; they are returned in their order and keep their memory.
+        """
+        assert not self.is_closed, "a batch closes once"
+        self.is_closed = True
+        again: list[Request] = []
+        for request in self.requests:
+            if request.state is RUNNING:
+                if request.attempts < retry and not request.pieces:
+                    request.state = QUEUED
+                    request.batch = None
+                    again.append(request)
+                    continue
+                request.answer(error(), True, now)
+            if request.state is State.ANSWERED:
+                self.answered += 1
+            elif request.state is State.FAILED:
+                self.failed += 1
+            request.payload.release()
+        return again

@@ -1,0 +1,162 @@
+"""CostCurve: how many seconds a batch of n rows takes, learned from the batches that ended.
+
+Durations are kept as running means per size: every size up to 8 rows, then four sizes per octave. Between the sizes
+seen the curve is a straight line, and it never falls. From it follows `cap`, the most rows worth sending together.
+The curve owns no clock; what is told late is learned late.
+"""
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping
+
+COLD_CAP = 8  # rows per batch until anything is known
+EXACT = 8  # sizes up to here have a mean of their own
+MIN_WEIGHT = 0.05  # what the newest sample counts for at least
+REFIT_AFTER = 16  # samples between two fits of a grown-up curve
+YOUNG = 5  # samples below which a size is fitted at once
+AGEING = 0.99  # share of its samples a size still has after a fit
+STALE = 0.2  # samples left to a size nobody has tried for long
+CURIOSITY = 0.12  # how much better a size seen once might be than it looked
+EQUAL = 0.985  # a largest size this near the best counts as the best
+HYSTERESIS = 1.03  # how much better another size must be to replace the chosen one
+REACH = 4  # how far beyond the largest size seen a batch may go
+SHIFT = 2.0  # a model this many times faster or slower has changed as a whole
+WITNESSES = 3  # batches in a row that must say so
+LEAST = 1e-6  # seconds; nothing is faster
+
+
+class Point:
+    """What is known of one size."""
+
+    __slots__ = ("rows", "samples", "seconds")
+
+    def __init__(self, rows: float, seconds: float, samples: float) -> None:
+        self.rows = rows  # the mean of the sizes seen under this key
+        self.seconds = seconds
+        self.samples = samples  # ages, so not a whole number
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Move the means towards a sample."""
+        weight = max(MIN_WEIGHT, 1.0 / (self.samples + 1.0))
+        self.samples += 1.0
+        self.rows += weight * (rows - self.rows)
+        self.seconds += weight * (seconds - self.seconds)
+
+    @property
+    def speed(self) -> float:
+        """Rows a second, more for sizes little is known of, so that they are tried."""
+        return self.rows / self.seconds * (1.0 + CURIOSITY / math.sqrt(self.samples))
+
+
+class CostCurve:
+    """The learned t(rows) of one model, and the batch size it calls for."""
+
+    def __init__(self, limit: int, profile: Mapping[int, float] | None = None) -> None:
+        self.limit = limit
+        self.cap = min(COLD_CAP, limit)
+        self.seconds: list[float] = []  # by rows, 0 to limit; empty while nothing is known
+        self._points: dict[int, Point] = {}
+        self._chosen = 0  # key of the size `cap` comes from
+        self._unfitted = 0
+        self._ratios: deque[float] = deque(maxlen=WITNESSES)
+        for rows, seconds in (profile or {}).items():
+            if rows >= 1 and LEAST <= seconds < math.inf:
+                self._points[key_of(rows)] = Point(rows, seconds, 3.0)
+        if self._points:
+            self._fit()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was learned yet."""
+        return bool(self.seconds)
+
+    def learn(self, rows: int, seconds: float) -> bool:
+        """Note that a batch took so long; True when the curve was fitted anew."""
+        seconds = max(LEAST, seconds)
+        key = key_of(rows)
+        point = self._points.get(key)
+        if point is None:
+            point = self._points[key] = Point(rows, seconds, 0.0)
+        else:
+            self._witness(seconds / point.seconds)
+            seconds = min(max(seconds, point.seconds / SHIFT), point.seconds * SHIFT)  # one stall teaches little
+        point.add(rows, seconds)
+        self._unfitted += 1
+        if point.samples >= YOUNG and self._unfitted < REFIT_AFTER:
+            return False
+        self._fit()
+        return True
+
+    def total(self, rows: int) -> float:
+        """Server time for `rows` in batches of at most `cap`."""
+        if rows <= self.cap:
+            return self.seconds[rows] if rows else 0.0
+        full, rest = divmod(rows, self.cap)
+        return full * self.seconds[self.cap] + (self.seconds[rest] if rest else 0.0)
+
+    def fitting(self, seconds: float) -> int:
+        """Rows of the largest batch that ends within `seconds`; below 1 when none does."""
+        return bisect_right(self.seconds, seconds) - 1
+
+    def profile(self) -> dict[int, float]:
+        """What was learned, for showing, and for starting warm next time."""
+        return {max(1, round(p.rows)): p.seconds for p in sorted(self._points.values(), key=lambda p: p.rows)}
+
+    def _witness(self, ratio: float) -> None:
+        """A model that became several times slower did so at all sizes: shift the curve, do not learn each anew."""
+        ratios = self._ratios
+        ratios.append(ratio)
+        if len(ratios) < WITNESSES or (min(ratios) < SHIFT and max(ratios) > 1.0 / SHIFT):
+            return
+        factor = sorted(ratios)[WITNESSES // 2]
+        ratios.clear()
+        for point in self._points.values():
+            point.seconds = max(LEAST, point.seconds * factor)
+            point.samples = min(point.samples, 1.0)
+
+    def _fit(self) -> None:
+        self._unfitted = 0
+        self.seconds = interpolate(self.profile(), self.limit)
+        for point in self._points.values():
+            point.samples = max(STALE, AGEING * point.samples)
+        self._choose()
+
+    def _choose(self) -> None:
+        """Pick the size of most rows a second; the largest wins a tie, the old one wins against little gain."""
+        points = self._points
+        speeds = {key: point.speed for key, point in points.items()}
+        best = max(speeds, key=speeds.__getitem__)
+        largest = max(points)  # keys grow with sizes
+        if speeds[largest] >= EQUAL * speeds[best]:
+            self._chosen = largest
+        elif self._chosen not in speeds or speeds[best] > HYSTERESIS * speeds[self._chosen]:
+            self._chosen = best
+        rows = points[self._chosen].rows
+        wanted = max(COLD_CAP, int(REACH * rows)) if self._chosen == largest else round(rows)
+        self.cap = min(self.limit, wanted)
+
+
+def key_of(rows: int) -> int:
+    """The size a batch counts under: itself up to 8 rows, then its quarter octave."""
+    return rows if rows <= EXACT else round(4.0 * math.log2(rows))
+
+
+def interpolate(points: Mapping[int, float], limit: int) -> list[float]:
+    """Make t for 0 to `limit` rows from {rows: seconds}: never falling, straight between points and beyond the ends."""
+    sizes = sorted(points)
+    if len(sizes) == 1:  # half of it is taken to be fixed
+        only, seconds = sizes[0], points[sizes[0]]
+        return [seconds * (0.5 + 0.5 * rows / only) for rows in range(limit + 1)]
+    heights: list[float] = []
+    for size in sizes:
+        heights.append(max(points[size], heights[-1] if heights else LEAST))
+    table: list[float] = []
+    last = len(sizes) - 2
+    for index in range(last + 1):
+        start, end = sizes[index], sizes[index + 1]
+        slope = (heights[index + 1] - heights[index]) / (end - start)
+        base = heights[index] - slope * start
+        stop = limit + 1 if index == last else min(end, limit + 1)
+        table.extend([base + slope * rows for rows in range(len(table), stop)])
+    return [max(LEAST, seconds) for seconds in table] if table[0] < LEAST else table

@@ -1,0 +1,189 @@
+"""Model: one version of what a client names: its settings, its scheduler, its pool, and where it is in its life."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from shoal.clock import Clock
+from shoal.config.model import ModelConfig
+from shoal.core.request import Request
+from shoal.core.scheduler import Scheduler
+from shoal.errors import Unavailable
+
+log = logging.getLogger("shoal.model")
+
+
+class Life(Enum):
+    """Where a model is in its life."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    UNLOADED = "unloaded"
+    FAILED = "failed"
+
+
+MOVES: dict[Life, frozenset[Life]] = {
+    Life.LOADING: frozenset({Life.READY, Life.DRAINING, Life.FAILED}),
+    Life.READY: frozenset({Life.DRAINING, Life.FAILED}),
+    Life.FAILED: frozenset({Life.READY, Life.DRAINING}),
+    Life.DRAINING: frozenset({Life.UNLOADED, Life.FAILED}),
+    Life.UNLOADED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """What can be said of one worker."""
+
+    id: str
+    pid: int
+    state: str
+    since: float  # seconds in this state
+    started: float  # Unix time
+    restarts: int
+    memory: int  # resident bytes
+    device: str
+    last_error: str
+
+
+class Pool(Protocol):
+    """The workers of one model, wherever they run. It joins and leaves their instances to the scheduler."""
+
+    async def start(self) -> None:
+        """Bring the configured workers up; raises LoadFailed when the model cannot be loaded."""
+        ...
+
+    async def scale(self, workers: int) -> None:
+        """Bring the number of workers to this; raises LoadFailed likewise."""
+        ...
+
+    async def stop(self, timeout: float) -> None:
+        """End every worker, those that will not in time by force."""
+        ...
+
+    def describe(self) -> Sequence[WorkerFacts]:
+        """Tell of each worker."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """How many workers there should be."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why no request can be run for the time being; empty while one can."""
+        ...
+
+
+class Model:
+    """Admits requests for one version and ends cleanly."""
+
+    def __init__(self, config: ModelConfig, scheduler: Scheduler, pool: Pool, clock: Clock) -> None:
+        self.config = config
+        self.scheduler = scheduler
+        self.pool = pool
+        self.life = Life.LOADING
+        self.error = ""  # why it failed, while it has
+        self._clock = clock
+        self._timeout = config.request_timeout
+
+    @property
+    def name(self) -> str:
+        """What clients call it."""
+        return self.config.name
+
+    @property
+    def version(self) -> str:
+        """Which edition."""
+        return self.config.version
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request sent now would find an instance."""
+        return self.life is Life.READY and self.scheduler.batcher.fleet.size > 0
+
+    def submit(self, request: Request) -> None:
+        """Admit the request, or raise Unavailable and take nothing."""
+        if self.life is not Life.READY:
+            self._check_life()
+        if not self.scheduler.batcher.fleet.size:
+            self._check_workers()
+        if self._timeout:
+            request.deadline = min(request.deadline, request.arrived + self._timeout)
+        try:
+            self.scheduler.offer(request, request.arrived)
+        except Unavailable:
+            self.scheduler.stats.refused += 1
+            raise
+
+    def withdraw(self, request: Request) -> None:
+        """The client left."""
+        self.scheduler.withdraw(request, self._clock.now())
+
+    async def start(self) -> None:
+        """Load it; on failure it stays, failed, with the reason."""
+        try:
+            await self.pool.start()
+        except BaseException as error:
+            self.fail(str(error))
+            raise
+        self.move(Life.READY)
+
+    async def scale(self, workers: int) -> None:
+        """Bring the number of workers to this; a failed model is ready again once workers are up."""
+        await self.pool.scale(workers)
+        if self.life is Life.FAILED and workers:
+            self.error = ""
+            self.move(Life.READY)
+
+    async def drain(self, timeout: float) -> None:
+        """Take nothing new, finish what was taken, then let the workers go."""
+        if self.life is Life.UNLOADED:
+            return
+        self.move(Life.DRAINING)
+        idle = asyncio.Event()
+        self.scheduler.when_idle(idle.set)
+        try:
+            await asyncio.wait_for(idle.wait(), timeout)
+        except TimeoutError:
+            log.warning("%s %s did not drain in %.0f s; the rest is ended", self.name, self.version, timeout)
+        await self.pool.stop(timeout=max(1.0, min(5.0, timeout)))
+        self.scheduler.fail_waiting(lambda: Unavailable(f"model {self.name!r} was unloaded"), self._clock.now())
+        self.move(Life.UNLOADED)
+
+    def fail(self, reason: str) -> None:
+        """Nothing will run this model's requests until somebody acts."""
+        self.error = reason
+        if self.life in (Life.LOADING, Life.READY):
+            self.move(Life.FAILED)
+        self.scheduler.fail_waiting(
+            lambda: Unavailable(f"model {self.name!r} failed: {reason}", 10.0), self._clock.now()
+        )
+
+    def move(self, life: Life) -> None:
+        """Change where the model is in its life, along the table of allowed moves."""
+        if life is not self.life:
+            assert life in MOVES[self.life], (self.life, life)
+            log.info("%s", life.value, extra={"fields": {"model": self.name, "version": self.version}})
+            self.life = life
+
+    def _check_workers(self) -> None:
+        if not self.pool.size and self.life is not Life.LOADING:
+            self.scheduler.stats.refused += 1
+            raise Unavailable(f"model {self.name!r} has no workers; scale it to at least one")
+        if self.pool.trouble:
+            self.scheduler.stats.refused += 1
+            raise Unavailable(self.pool.trouble, retry_after=10.0)
+
+    def _check_life(self) -> None:
+        if self.life is Life.LOADING:
+            return  # requests wait for the first worker, bounded by the queue
+        self.scheduler.stats.refused += 1
+        if self.life is Life.FAILED:
+            raise Unavailable(f"model {self.name!r} failed: {self.error}", retry_after=10.0)
+        raise Unavailable(f"model {self.name!r} is {self.life.value}")

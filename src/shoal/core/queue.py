@@ -1,0 +1,201 @@
+"""RequestQueue: requests waiting, bounded, in the order they will leave.
+
+Smaller priorities leave first. Within a priority requests wait in lanes, one for each group (what may share a batch),
+and the lane whose head is due first has its turn. A request is due at its deadline, or `PATIENCE` after it arrived
+where that is sooner, so a stream of urgent requests cannot starve those without a deadline. Among equals nobody
+overtakes.
+"""
+
+import heapq
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+from shoal.core.request import QUEUED, Request
+from shoal.errors import QueueFull
+
+PATIENCE = 30.0  # seconds a request without a nearer deadline lets others pass
+
+
+def due(request: Request) -> float:
+    """When the request's turn should have come at the latest."""
+    return min(request.deadline, request.arrived + PATIENCE)
+
+
+class GroupLane:
+    """Requests of one group and priority, those that left early taken out before anybody looks."""
+
+    __slots__ = ("_dead", "_requests", "rows")
+
+    def __init__(self) -> None:
+        self._requests: deque[Request] = deque()
+        self._dead = 0  # ended while waiting, still in the deque
+        self.rows = 0
+
+    def __len__(self) -> int:
+        return len(self._requests) - self._dead
+
+    def __getitem__(self, index: int) -> Request:
+        self._settle()
+        return self._requests[index]
+
+    def __iter__(self) -> Iterator[Request]:
+        self._settle()
+        return iter(self._requests)
+
+    def add(self, request: Request) -> None:
+        """Put the request behind everybody due no later."""
+        requests = self._requests
+        self.rows += request.rows
+        if not requests or due(requests[-1]) <= due(request):
+            requests.append(request)
+        else:
+            self._settle()
+            requests.insert(bisect_right(requests, due(request), key=due), request)
+
+    def add_first(self, requests: Sequence[Request]) -> None:
+        """Put requests that had left already back before everybody, in their order."""
+        self._requests.extendleft(reversed(requests))
+        self.rows += sum(request.rows for request in requests)
+
+    def forget(self, request: Request) -> None:
+        """Take out a request that has just ended."""
+        self._dead += 1
+        self.rows -= request.rows
+
+    def pop(self, rows: int) -> list[Request]:
+        """Take requests from the head up to `rows` rows; a first one larger than that travels alone."""
+        self._settle()
+        requests = self._requests
+        if rows >= self.rows:
+            taken = list(requests)
+            requests.clear()
+            self.rows = 0
+            return taken
+        first = requests.popleft()
+        taken, room = [first], rows - first.rows
+        while requests and requests[0].rows <= room:
+            request = requests.popleft()
+            room -= request.rows
+            taken.append(request)
+        self.rows -= sum(request.rows for request in taken)
+        return taken
+
+    def _settle(self) -> None:
+        if self._dead:
+            self._requests = deque(request for request in self._requests if request.state is QUEUED)
+            self._dead = 0
+
+
+class RequestQueue:
+    """What waits for one model; it takes a request or refuses it at once."""
+
+    def __init__(self, model: str, limit: int) -> None:
+        self.model = model
+        self.limit = limit
+        self._levels: dict[int, dict[Hashable, GroupLane]] = {}
+        self._size = 0
+        self._deadlines: list[tuple[float, int, Request]] = []  # a heap; the ended leave it late
+        self._order = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def add(self, request: Request, retry_after: Callable[[], float]) -> GroupLane:
+        """Let the request wait, or raise QueueFull and take nothing; `retry_after` is the hint for the refused."""
+        if self._size >= self.limit:
+            raise QueueFull(self.model, self._size, retry_after())
+        lane = self._lane(request)
+        lane.add(request)
+        self._size += 1
+        self._watch(request)
+        return lane
+
+    def add_first(self, requests: Sequence[Request]) -> None:
+        """Take back requests that had been admitted before, whatever the limit says now."""
+        for request in reversed(requests):
+            self._lane(request).add_first([request])
+            self._size += 1
+            self._watch(request)
+
+    def forget(self, request: Request) -> None:
+        """Take out a request that ended while it waited here."""
+        self._lane(request).forget(request)
+        self._size -= 1
+        self._tidy()
+
+    def head(self) -> GroupLane | None:
+        """The lane whose turn it is, or None when nobody waits."""
+        if not self._size:
+            return None
+        for priority in sorted(self._levels) if len(self._levels) > 1 else self._levels:
+            lanes = self._levels[priority]
+            if len(lanes) == 1:
+                (lane,) = lanes.values()
+                if len(lane):
+                    return lane
+                continue
+            waiting = [lane for lane in lanes.values() if len(lane)]
+            if waiting:
+                return min(waiting, key=lambda lane: due(lane[0]))
+        raise AssertionError("the queue counts requests that no lane holds")
+
+    def pop(self, lane: GroupLane, rows: int) -> list[Request]:
+        """Take up to `rows` rows out of a lane."""
+        taken = lane.pop(rows)
+        self._size -= len(taken)
+        if not len(lane):
+            self._tidy()
+        return taken
+
+    def expired(self, now: float) -> Iterable[Request]:
+        """Give the waiting requests whose deadline has passed; the caller ends and forgets each."""
+        heap = self._deadlines
+        while heap and heap[0][0] <= now:
+            request = heapq.heappop(heap)[2]
+            if request.state is QUEUED:
+                yield request
+
+    def next_deadline(self) -> float:
+        """When the next waiting request expires."""
+        heap = self._deadlines
+        while heap and heap[0][2].state is not QUEUED:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else math.inf
+
+    def drain(self) -> list[Request]:
+        """Take out everybody, in no promised order."""
+        everybody = [request for level in self._levels.values() for lane in level.values() for request in lane]
+        self._levels.clear()
+        self._size = 0
+        return everybody
+
+    def _lane(self, request: Request) -> GroupLane:
+        level = self._levels.get(request.priority)
+        if level is None:
+            level = self._levels[request.priority] = {}
+        lane = level.get(request.group)
+        if lane is None:
+            lane = level[request.group] = GroupLane()
+        return lane
+
+    def _watch(self, request: Request) -> None:
+        if request.deadline < math.inf:
+            self._order += 1
+            heapq.heappush(self._deadlines, (request.deadline, self._order, request))
+            if len(self._deadlines) > 2 * self._size + 1024:
+                self._deadlines = [entry for entry in self._deadlines if entry[2].state is QUEUED]
+                heapq.heapify(self._deadlines)
+
+    def _tidy(self) -> None:
+        """Forget empty lanes, so that clients cannot grow the table by inventing groups."""
+        if len(self._levels) == 1:
+            (level,) = self._levels.values()
+            if len(level) == 1:
+                return  # the usual shape: one lane, kept even when it is empty
+        for priority, level in list(self._levels.items()):
+            for group in [group for group, lane in level.items() if not len(lane)]:
+                del level[group]
+            if not level:
+                del self._levels[priority]

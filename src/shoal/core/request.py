@@ -1,0 +1,136 @@
+"""Request and how it ends: one call by one client, with the protocol already gone.
+
+A request ends exactly once: answered, failed, expired or withdrawn. Its answer is a stream whose usual length is one,
+so plain and streaming models share this path.
+"""
+
+import math
+from collections.abc import Callable, Hashable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from shoal.errors import DeadlineExceeded, ServingError, Withdrawn
+from shoal.payload import Payload, Result
+
+if TYPE_CHECKING:
+    from shoal.core.batch import Batch
+
+Outcome = Result | ServingError
+OnAnswer = Callable[["Request", Outcome, bool], None]
+
+
+class State(Enum):
+    """Where a request is in its life."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+
+QUEUED, RUNNING = State.QUEUED, State.RUNNING
+ALLOWED: dict[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.RUNNING, State.FAILED, State.EXPIRED, State.WITHDRAWN}),
+    State.RUNNING: frozenset({State.QUEUED, State.ANSWERED, State.FAILED, State.EXPIRED, State.WITHDRAWN}),
+    State.ANSWERED: frozenset(),
+    State.FAILED: frozenset(),
+    State.EXPIRED: frozenset(),
+    State.WITHDRAWN: frozenset(),
+}
+
+
+class Request:
+    """One call: what it carries, what the scheduler may know about it, and who hears its answers.
+
+    `on_answer(request, outcome, is_last)` is called for every piece of the answer, in order, and never after the last.
+    """
+
+    __slots__ = (
+        "answered",
+        "arrived",
+        "attempts",
+        "batch",
+        "batched",
+        "client",
+        "deadline",
+        "group",
+        "id",
+        "on_answer",
+        "payload",
+        "pieces",
+        "priority",
+        "rows",
+        "state",
+    )
+
+    def __init__(
+        self,
+        payload: Payload,
+        on_answer: OnAnswer,
+        arrived: float,
+        *,
+        id: bytes = b"",
+        rows: int = 1,
+        group: Hashable = None,
+        priority: int = 0,
+        deadline: float = math.inf,
+        client: Hashable = None,
+    ) -> None:
+        self.payload = payload
+        self.on_answer = on_answer
+        self.arrived = arrived
+        self.id = id
+        self.rows = rows
+        self.group = group
+        self.priority = priority
+        self.deadline = deadline
+        self.client = client
+        self.state = QUEUED
+        self.batch: Batch | None = None
+        self.batched = math.nan
+        self.answered = math.nan
+        self.attempts = 0
+        self.pieces = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its last answer was given."""
+        return self.state is not QUEUED and self.state is not RUNNING
+
+    def answer(self, outcome: Outcome, is_last: bool, now: float) -> bool:
+        """Hand one piece to whoever asked; False when the request had ended already and nobody listens."""
+        state = self.state
+        if state is not RUNNING and state is not QUEUED:
+            return False
+        self.pieces += 1
+        if isinstance(outcome, ServingError):
+            self._end(_state_of(outcome), now)
+            self.on_answer(self, outcome, True)
+            return True
+        if is_last:
+            self._end(State.ANSWERED, now)
+        self.on_answer(self, outcome, is_last)
+        return True
+
+    def withdraw(self, now: float) -> bool:
+        """The client left: end without telling anybody; False when it had ended already."""
+        if self.has_ended:
+            return False
+        self._end(State.WITHDRAWN, now)
+        return True
+
+    def _end(self, state: State, now: float) -> None:
+        assert state in ALLOWED[self.state], (self.state, state)
+        was_queued = self.state is QUEUED
+        self.state = state
+        self.answered = now
+        if was_queued:  # a worker that still reads it gives it back through its batch
+            self.payload.release()
+
+
+def _state_of(error: ServingError) -> State:
+    if isinstance(error, DeadlineExceeded):
+        return State.EXPIRED
+    return State.WITHDRAWN if isinstance(error, Withdrawn) else State.FAILED

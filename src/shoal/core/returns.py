@@ -1,0 +1,165 @@
+"""Returns: who comes back after an answer, how soon, and how long it pays to wait for them.
+
+Clients that send their next request as soon as they have an answer come back as a group when a batch ends. Each
+connection is remembered by whether its last request came soon after the answer before it; the answered ones that do are
+a group that is due. How long whole groups took is kept, and a hold is as long as that history makes worth its price.
+"""
+
+import math
+from collections import deque
+from collections.abc import Hashable, Sequence
+
+from shoal.core.request import Request, State
+
+HISTORY = 32  # groups remembered
+CONNECTIONS = 65_536  # connections remembered at most
+SILENCE = 60.0  # seconds after which a silent connection may be forgotten
+SHARE = 0.8  # of the server time a merge saves, the most a hold may last
+LOOP = 0.6  # share of groups that must come back whole for the traffic to count as a closed loop
+RARE = 0.01  # share of requests that may come just too late at no regard
+GOOD = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
+SPARE = 1.25  # how much longer than the longest return counted on
+STRANGE = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
+MIN_HOLD = 100e-6  # seconds; an event loop cannot time less, so for models this cheap nothing is held
+TICK = 0.5e-3  # seconds an event loop's timer is late on average; loops count whole milliseconds
+
+
+class Group:
+    """Clients answered together and expected back."""
+
+    __slots__ = ("each", "missing", "since")
+
+    def __init__(self, since: float, each: float) -> None:
+        self.since = since
+        self.each = each  # rows a client brings
+        self.missing = 0  # clients not back yet
+
+
+class Connection:
+    """What is remembered of one client."""
+
+    __slots__ = ("answered", "group", "is_quick", "owed")
+
+    def __init__(self) -> None:
+        self.answered = 0.0
+        self.is_quick = False  # its last request came soon after the answer before it
+        self.group: Group | None = None  # where it is expected back
+        self.owed = 0  # how often
+
+
+class Returns:
+    """The connections of one model, the groups due, and the history of their return."""
+
+    def __init__(self) -> None:
+        self.due: deque[Group] = deque()
+        self.strangers = 1.0  # share of arrivals that no group expected
+        self._history: deque[float] = deque([math.inf] * 4, maxlen=HISTORY)
+        self._sorted: list[float] | None = None
+        self._young: dict[Hashable, Connection] = {}  # seen in this period
+        self._old: dict[Hashable, Connection] = {}  # seen in the one before; what is in neither is forgotten
+        self._turned = -math.inf  # when this period began
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def arrived(self, client: Hashable, now: float, soon: float) -> None:
+        """Note a request; it is a quick return when it comes within `soon` of the answer before it."""
+        due = self.due
+        if due and now - due[0].since > soon:
+            self.expire(now, soon)
+        group = None
+        if client is not None:
+            connection = self._young.get(client) or self._old.get(client)
+            if connection is not None:
+                connection.is_quick = now - connection.answered <= soon
+                group = connection.group
+                if group is not None:
+                    connection.owed -= 1
+                    if not connection.owed:
+                        connection.group = None
+        if group is not None and group.missing > 0:
+            self.strangers -= STRANGE * self.strangers
+            group.missing -= 1
+            if not group.missing:
+                self._note(now - group.since)
+                due.remove(group)
+        else:
+            self.strangers += STRANGE * (1.0 - self.strangers)
+
+    def answered(self, requests: Sequence[Request], each: float, now: float) -> None:
+        """Note the clients of a batch that ended; the quick ones among them are due."""
+        self._turn(now)
+        young, old = self._young, self._old
+        group = Group(now, each)
+        for request in requests:
+            client = request.client
+            if client is None or request.state is State.WITHDRAWN:
+                continue
+            connection = young.get(client)
+            if connection is None:
+                connection = young[client] = old.pop(client) if client in old else Connection()
+            connection.answered = now
+            if connection.is_quick:
+                group.missing += 1
+                connection.owed = connection.owed + 1 if connection.group is group else 1
+                connection.group = group
+        if group.missing:
+            self.due.append(group)
+
+    def expire(self, now: float, soon: float) -> None:
+        """Stop expecting groups whose time is over."""
+        due = self.due
+        while due and now - due[0].since > soon:
+            due.popleft().missing = 0
+            self._note(math.inf)
+
+    def expected(self) -> int:
+        """Rows that are due."""
+        return round(sum(group.missing * group.each for group in self.due))
+
+    def is_loop(self) -> bool:
+        """Whether most groups came back whole."""
+        whole = sum(took < math.inf for took in self._history)
+        return whole >= LOOP * len(self._history)
+
+    def worth(self, apart: float, joint: float, riders: int) -> float:
+        """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all."""
+        if self._sorted is None:
+            self._sorted = sorted(self._history)
+        return hold_for(self._sorted, apart, joint, riders, self.strangers)
+
+    def _note(self, took: float) -> None:
+        self._history.append(took)
+        self._sorted = None
+
+    def _turn(self, now: float) -> None:
+        """Begin a new period when the last is long or crowded: whoever was silent for a whole one is forgotten."""
+        if now - self._turned >= SILENCE or len(self._young) >= CONNECTIONS // 2:
+            self._young, self._old, self._turned = {}, self._young, now
+
+
+def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, strangers: float) -> float:
+    """How long to hold when served `apart` the rows cost that many seconds and merged only `joint`.
+
+    `took` is how long groups needed to return, shortest first, inf for those that never did; each is a candidate. The
+    expected server time must fall, and requests that come just too late, stragglers or strangers, must be rare or
+    outweighed by the gain. A hold lasts at most SHARE of what the merge saves.
+    """
+    most = SHARE * (apart - joint)
+    if most < MIN_HOLD:
+        return 0.0
+    count, waited, top = len(took), 0.0, 0.0
+    candidates: list[tuple[float, float]] = []
+    for index, wait in enumerate(took):
+        if wait > most:
+            break
+        waited += wait
+        hit = (index + 1) / count
+        miss = 1.0 - hit
+        spent = waited / count + miss * (wait + TICK) + hit * joint + miss * apart
+        gain = apart / spent - 1.0
+        late = miss / riders + strangers  # share of requests that would wait a whole batch
+        if gain > 0.0 and (late <= RARE or gain + 1.0 > (wait + 2.0 * joint) / apart):
+            candidates.append((gain, wait))
+            top = max(top, gain)
+    return max((min(SPARE * wait, most) for gain, wait in candidates if gain > GOOD * top), default=0.0)

@@ -1,0 +1,60 @@
+"""Running: which batches are on their way through which instance, and when each should be done."""
+
+from dataclasses import dataclass
+
+from shoal.core.batch import Batch
+
+
+@dataclass(slots=True)
+class Run:
+    """A batch on its way through an instance."""
+
+    number: int
+    rows: int
+    since: float  # from when it has had the instance to itself
+    took: float  # seconds it should take from then
+
+    @property
+    def end(self) -> float:
+        """When it should be done."""
+        return self.since + self.took
+
+
+class Running:
+    """The runs of every instance, in the order they were sent; instances without any are not kept."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[Run]] = {}
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def of(self, instance: str) -> list[Run]:
+        """Give what an instance runs."""
+        return self._runs.get(instance, [])
+
+    def begin(self, batch: Batch, took: float, size: int, now: float) -> None:
+        """Note a batch that should take so long; of more than `size` instances the one overdue most went silently."""
+        runs = self._runs.setdefault(batch.instance, [])
+        since = max(now, runs[-1].end) if runs else now
+        runs.append(Run(batch.number, batch.rows, since, took))
+        if len(self._runs) > max(1, size):
+            others = [name for name in self._runs if name != batch.instance]
+            del self._runs[min(others, key=lambda name: self._runs[name][-1].end)]
+
+    def end(self, batch: Batch, now: float) -> float:
+        """Forget a batch; give the seconds for which it had its instance to itself."""
+        runs = self._runs.get(batch.instance, [])
+        index = next((index for index, run in enumerate(runs) if run.number == batch.number), None)
+        if index is None:
+            return now - batch.left
+        run = runs.pop(index)
+        if not runs:
+            del self._runs[batch.instance]
+        elif index == 0:
+            runs[0].since = now
+        return now - (run.since if run.since <= now else batch.left)
+
+    def ends(self) -> list[tuple[float, int]]:
+        """Give (when it should be free, rows until then) of every instance that runs something."""
+        return [(runs[-1].end, sum([run.rows for run in runs])) for runs in self._runs.values()]

@@ -1,0 +1,191 @@
+"""Scheduler: what feeds one model's instances from its batcher. The only such loop there is.
+
+It runs when something changes: a request came, a batch ended, an instance joined or left, a hold is over. It never
+sleeps and reads no clock; `Alarm` calls it back. A batch is closed only when somebody could start it.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from shoal.core.batch import Batch
+from shoal.core.batcher import Batcher, WaitUntil
+from shoal.core.request import Request
+from shoal.errors import ServingError
+from shoal.telemetry import ModelStats
+
+
+class Instance(Protocol):
+    """One loaded copy of a model, in whatever place runs it."""
+
+    id: str
+    places: int  # batches it may hold: one running, and one on its way where its stages overlap
+
+    def run(self, batch: Batch) -> None:
+        """Start the batch. When it is finished: `Scheduler.freed`, then its answers, then `Scheduler.closed`.
+
+        A piece of a streamed answer goes to `batch.deliver` when it comes. Never calls the scheduler from inside.
+        """
+        ...
+
+    def cancel(self, batch: Batch, index: int) -> None:
+        """Nobody waits for this answer any more; stopping early is welcome, not needed."""
+        ...
+
+
+class Alarm(Protocol):
+    """Calls `feed` back: before the loop sleeps again, or at a time."""
+
+    def soon(self) -> None:
+        """Once more as soon as what is being received now has been received."""
+        ...
+
+    def at(self, time: float) -> None:
+        """At that time, or earlier if asked so before; `inf` forgets it."""
+        ...
+
+
+class Scheduler:
+    """Feeds instances; owns who of them holds which batch."""
+
+    def __init__(self, batcher: Batcher, alarm: Alarm, stats: ModelStats, *, max_attempts: int = 3) -> None:
+        self.batcher = batcher
+        self.alarm = alarm
+        self.stats = stats
+        self.max_attempts = max_attempts
+        self._held: dict[str, list[Batch]] = {}
+        self._instances: dict[str, Instance] = {}
+        self._retiring: dict[str, Callable[[], None]] = {}
+        self._on_idle: Callable[[], None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return not len(self.batcher.queue) and not any(self._held.values())
+
+    @property
+    def running(self) -> int:
+        """Batches held by instances now."""
+        return sum(map(len, self._held.values()))
+
+    def offer(self, request: Request, now: float) -> None:
+        """Take the request, or raise QueueFull and take nothing."""
+        self.batcher.offer(request, now)
+        self.alarm.soon()
+
+    def withdraw(self, request: Request, now: float) -> None:
+        """The client left: out of the queue, or its answer will be discarded."""
+        batch = request.batch
+        if not self.batcher.withdraw(request, now):
+            return
+        self.stats.withdrawn += 1
+        if batch is not None and not batch.is_closed:
+            self._instances[batch.instance].cancel(batch, list(batch.requests).index(request))
+        elif self.is_idle:
+            self._tell_idle()
+
+    def join(self, instance: Instance) -> None:
+        """An instance is up."""
+        self._instances[instance.id] = instance
+        self._held[instance.id] = []
+        self.batcher.fleet.size += 1
+        self.batcher.fleet.idle += 1
+        self.alarm.soon()
+
+    def leave(
+        self, instance: Instance, now: float, error: Callable[[Batch], ServingError], *, hung: Batch | None = None
+    ) -> None:
+        """An instance is gone; what it held runs once more elsewhere, or fails with `error`. So does a hung batch."""
+        if self._instances.pop(instance.id, None) is None:
+            return
+        held = self._held.pop(instance.id)
+        if instance.id in self._retiring:
+            del self._retiring[instance.id]
+        else:
+            self.batcher.fleet.size -= 1
+            self.batcher.fleet.idle -= not held
+        for batch in reversed(held):
+            batch.stages = None
+            again = batch.close(now, partial(error, batch), retry=0 if batch is hung else self.max_attempts)
+            self.batcher.done(batch, now)
+            self.stats.record(batch, now)
+            self.batcher.give_back(again)
+        self.alarm.soon()
+
+    def retire(self, instance: Instance, when_empty: Callable[[], None]) -> None:
+        """Send this instance nothing more; call back once it holds nothing."""
+        self._retiring[instance.id] = when_empty
+        self.batcher.fleet.size -= 1
+        if not self._held[instance.id]:
+            self.batcher.fleet.idle -= 1
+            when_empty()
+
+    def freed(self, instance: Instance, batch: Batch, now: float) -> None:
+        """The instance has finished with the batch: it gets its next one before the answers of this are handed out."""
+        held = self._held[instance.id]
+        held.remove(batch)
+        is_retiring = instance.id in self._retiring
+        if not held and not is_retiring:
+            self.batcher.fleet.idle += 1
+        self.batcher.done(batch, now)
+        if len(self.batcher.queue):
+            self.feed(now)
+        if is_retiring and not held:
+            self._retiring[instance.id]()
+
+    def closed(self, batch: Batch, now: float, error: Callable[[], ServingError]) -> None:
+        """The answers of a freed batch were handed out; whoever got none fails with `error`."""
+        batch.close(now, error)
+        self.stats.record(batch, now)
+        if self._on_idle is not None and self.is_idle:
+            self._tell_idle()
+
+    def feed(self, now: float) -> None:
+        """Give free instances what should leave now, and arrange to be called when that may change."""
+        batcher = self.batcher
+        batcher.expire(now)
+        wake = math.inf
+        for instance_id, held in self._held.items():
+            if not held and instance_id not in self._retiring:
+                wake = self._fill(instance_id, now, is_busy=False)
+                if wake < math.inf or not len(batcher.queue):
+                    break  # what holds for one idle instance holds for all of them
+        if len(batcher.queue) and not batcher.fleet.idle:
+            for instance_id, held in self._held.items():
+                if len(held) < self._instances[instance_id].places and instance_id not in self._retiring:
+                    wake = min(wake, self._fill(instance_id, now, is_busy=True))
+        self.alarm.at(min(wake, batcher.queue.next_deadline()))
+        if self._on_idle is not None and self.is_idle:
+            self._tell_idle()
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back once, when nothing waits and nothing runs any more."""
+        self._on_idle = callback
+        if self.is_idle:
+            self._tell_idle()
+
+    def fail_waiting(self, error: Callable[[], ServingError], now: float) -> None:
+        """Nobody will come to run what waits: end it."""
+        for request in self.batcher.queue.drain():
+            request.answer(error(), True, now)
+
+    def _fill(self, instance_id: str, now: float, *, is_busy: bool) -> float:
+        """Send this instance a batch if one should leave; the time to ask again otherwise."""
+        got = self.batcher.take(instance_id, now, is_busy=is_busy)
+        if isinstance(got, WaitUntil):
+            return got.time
+        if got is not None:
+            held = self._held[instance_id]
+            if not held:
+                self.batcher.fleet.idle -= 1
+            held.append(got)
+            got.instance = instance_id
+            self.batcher.sent(got, now)
+            self._instances[instance_id].run(got)
+        return math.inf
+
+    def _tell_idle(self) -> None:
+        callback, self._on_idle = self._on_idle, None
+        if callback is not None:
+            callback()

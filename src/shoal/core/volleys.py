@@ -1,0 +1,53 @@
+"""Volleys: arrivals close together on an idle server, and whether the first of them should wait for the rest."""
+
+import math
+from collections import deque
+
+HISTORY = 32  # volleys remembered
+ENOUGH = 8  # volleys to know before one is waited for
+MOST = 0.8  # share of the volleys remembered whose spans a hold covers
+
+
+class Volleys:
+    """How many followed a lone first arrival, and how long that took."""
+
+    def __init__(self) -> None:
+        self._past: deque[tuple[float, int]] = deque(maxlen=HISTORY)  # (time of the last follower, rows that followed)
+        self._sum = 0  # of the rows that followed
+        self._first = -math.inf
+        self._latest = 0.0
+        self._rows = 0
+
+    def followed(self, rows: int, now: float, span: float) -> bool:
+        """Whether an arrival follows the last first one within `span`; noted if so."""
+        if now - self._first > span:
+            return False
+        self._rows += rows
+        self._latest = now
+        return True
+
+    def opened(self, now: float) -> None:
+        """Note a first arrival; the volley before it is history."""
+        if self._first > -math.inf:
+            past = self._past
+            if len(past) == HISTORY:
+                self._sum -= past[0][1]
+            past.append((self._latest - self._first, self._rows))
+            self._sum += self._rows
+        self._first = self._latest = now
+        self._rows = 0
+
+    def usual(self) -> tuple[int, float]:
+        """Rows that usually follow, 0 when none do, and the seconds within which they have."""
+        count = len(self._past)
+        rows = self._sum // count if count >= ENOUGH else 0
+        if not rows:
+            return 0, 0.0
+        return rows, sorted([span for span, _ in self._past])[int(MOST * (count - 1))]
+
+
+def is_worth(table: list[float], rows: int, joined: int, wait: float) -> bool:
+    """Whether `joined - rows` later rows gain more by riding along than the `rows` here lose by waiting for them."""
+    more = joined - rows
+    gain = more * (table[rows] + table[more] - table[joined] - wait)
+    return gain > rows * (wait + table[joined] - table[rows])

@@ -1,0 +1,95 @@
+"""The tree of domain errors: what went wrong, in Shoal's words.
+
+No protocol speaks here. `frontend/status.py` says what HTTP calls each of these; an error that crosses a process
+is a message with fields (`wire/messages.py`), never a pickled exception.
+"""
+
+
+class ServingError(Exception):
+    """Anything that ends a request, a load or a start-up with a reason a person can read."""
+
+
+class InvalidInput(ServingError):
+    """What the client sent cannot be understood; it says what was wrong and what would be right."""
+
+
+class TooLarge(InvalidInput):
+    """What the client sent is over a limit."""
+
+
+class ModelNotFound(ServingError):
+    """No model of this name is here."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(f"Model not found: {model}")
+
+
+class VersionNotFound(ServingError):
+    """The model is here, this version of it is not."""
+
+    def __init__(self, model: str, version: str) -> None:
+        super().__init__(f"Model version: {version} does not exist for model: {model}")
+
+
+class Conflict(ServingError):
+    """The state of the server does not allow it: registered twice, or the default version taken away."""
+
+
+class Unavailable(ServingError):
+    """The model cannot take the request now; `retry_after` seconds is the honest hint."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class QueueFull(Unavailable):
+    """As many requests wait as are allowed to."""
+
+    def __init__(self, model: str, depth: int, retry_after: float) -> None:
+        super().__init__(f"model {model!r} already has {depth} requests waiting", retry_after)
+
+
+class DeadlineExceeded(ServingError):
+    """The deadline passed, or cannot be met, before the answer could be computed."""
+
+
+class Withdrawn(ServingError):
+    """The client left; nobody reads this answer."""
+
+
+class HandlerFailed(ServingError):
+    """The user's code raised, or answered something that cannot be sent.
+
+    `status` is the code the handler chose for the client, if it chose one; `traceback` is the real one, for the log
+    and, in development mode, for the client.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, traceback: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.traceback = traceback
+
+
+class WorkerDied(ServingError):
+    """The process that held the request died, and it may not be tried again."""
+
+
+class ResponseTimeout(ServingError):
+    """The batch took longer than the model's response time-out; its worker was replaced."""
+
+
+class LoadFailed(ServingError):
+    """A model could not be loaded; `traceback` is where its own code failed, if it did."""
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class ConfigError(ServingError):
+    """A setting is unknown or has a value that means nothing; it names the setting and what would be right."""
+
+
+class ProtocolError(ServingError):
+    """The other process speaks another version, or sent something that is no message."""

@@ -1,0 +1,215 @@
+"""One HTTP request and the place for its answer.
+
+An exchange is filled by the connection that parsed it, handed to the application once, and answered through `respond`
+or through `start`, `write`, `end`. What bytes an answer becomes is decided here; when the socket takes them, and
+whether it stays open, is the connection's business (`http.py`).
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from shoal.payload import Block, Buffer
+
+JOINED: Final = 32 * 1024  # a body up to this size travels in one piece with its head: a copy is cheaper than a vector
+STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+LENGTHS: Final = tuple(b"Content-Length: %d\r\n\r\n" % n for n in range(2048))
+BODILESS: Final = frozenset({*range(100, 200), 204, 304})
+
+_WAITING, _STREAMING, _DONE = range(3)
+_CONTROLS: Final = bytes(0x20 if c < 0x20 or c == 0x7F else c for c in range(256))  # a translation: controls to blanks
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+def header_line(name: str, value: str) -> bytes:
+    """One header line for `head`; CR, LF, NUL and other controls in the value become blanks, a bad name is refused."""
+    if not _TOKEN.fullmatch(name):
+        raise ValueError(f"{name!r} is no header name: letters, digits and !#$%&'*+.^_`|~- are allowed")
+    return b"%b: %b\r\n" % (name.encode(), value.encode("latin-1", "replace").translate(_CONTROLS).strip())
+
+
+class Clock(Protocol):
+    """The `Date` line all connections of a listener share."""
+
+    date: bytes
+
+
+class Link(Protocol):
+    """What an exchange needs of its connection."""
+
+    blocked: bool
+    send: Callable[[bytes], None]
+    send_all: Callable[[Iterable[bytes]], None]
+
+    @property
+    def hub(self) -> Clock:
+        """Where the time comes from."""
+        ...
+
+    def answered(self, keep: bool) -> None:
+        """The answer is complete; the connection waits for the next request or closes."""
+        ...
+
+
+class Exchange:
+    """One request, complete, and the way back to its client.
+
+    A `Block` in `body` belongs to the application, which releases it. After the client has left, answering does
+    nothing; answering twice is a mistake of the caller and raises `RuntimeError`.
+    """
+
+    __slots__ = (
+        "_chunked",
+        "_is_head",
+        "_keep",
+        "_link",
+        "_old",
+        "_state",
+        "body",
+        "client",
+        "close_after",
+        "content_type",
+        "headers",
+        "method",
+        "on_drained",
+        "on_gone",
+        "peer",
+        "request_id",
+        "target",
+    )
+
+    def __init__(self, link: Link, client: int, peer: str, target: bytes) -> None:
+        self._link: Link | None = link
+        self._state = _WAITING
+        self._keep = True  # the client would take another answer on this connection
+        self._old = False  # the client speaks HTTP/1.0
+        self._is_head = False
+        self._chunked = False
+        self.method = ""
+        self.target = target
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.content_type = b""
+        self.request_id = b""
+        self.body: bytes | Block = b""
+        self.client = client
+        self.peer = peer
+        self.on_gone: Callable[[], None] | None = None
+        self.on_drained: Callable[[], None] | None = None
+        self.close_after = False
+
+    @property
+    def path(self) -> bytes:
+        """The target up to its query; an absolute-form target loses its scheme and host."""
+        return self._split()[0]
+
+    @property
+    def query(self) -> bytes:
+        """What follows the first `?` of the target."""
+        return self._split()[2]
+
+    @property
+    def writable(self) -> bool:
+        """Whether more may be streamed now; False while the client reads too slowly, and once it left."""
+        return self._link is not None and not self._link.blocked
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether an answer was begun."""
+        return self._state != _WAITING
+
+    def header(self, lower_name: bytes) -> bytes | None:
+        """The first value of a header, looked up by its lower-case name."""
+        for name, value in self.headers:
+            if name.lower() == lower_name:
+                return value.strip()
+        return None
+
+    def respond(self, status: int, body: Buffer = b"", head: bytes = b"", reason: bytes = b"") -> None:
+        """Send the whole answer.
+
+        `head` is ready header lines, each ending in CRLF (see `header_line`); the length, date and connection lines
+        are added. A large `bytes` body is sent without a copy; a view is copied, so its memory is free on return.
+        """
+        link = self._link
+        if link is None:
+            return
+        if self._state:
+            raise RuntimeError("this exchange is already answered")
+        size = len(body) if body.__class__ is not memoryview else body.nbytes
+        keep = self._keep and not self.close_after
+        top = self._top(status, reason, head, keep)
+        self._state = _DONE
+        if status in BODILESS:
+            link.send(top + (b"\r\n" if status != 304 else _length(size)))
+        elif self._is_head:
+            link.send(top + _length(size))
+        elif size <= JOINED or body.__class__ is not bytes:
+            link.send(b"".join((top, LENGTHS[size] if size < 2048 else _length(size), body)))
+        else:
+            link.send_all((top + _length(size), body))
+        link.answered(keep)
+
+    def start(self, status: int, head: bytes = b"") -> None:
+        """Begin an answer whose length is not known yet."""
+        link = self._link
+        if link is None:
+            return
+        if self._state:
+            raise RuntimeError("this exchange is already answered")
+        bodiless = status in BODILESS
+        self._keep = self._keep and not self.close_after and (bodiless or self._is_head or not self._old)
+        top = self._top(status, b"", head, self._keep)
+        self._state = _STREAMING
+        self._chunked = not self._old and not bodiless
+        self._is_head = self._is_head or bodiless  # from here on: whether what is written is dropped
+        link.send(top + (b"Transfer-Encoding: chunked\r\n\r\n" if self._chunked else b"\r\n"))
+
+    def write(self, data: Buffer) -> None:
+        """Send one piece of a started answer; an empty piece is nothing."""
+        link = self._link
+        if link is None:
+            return
+        if self._state != _STREAMING:
+            raise RuntimeError("write needs a started answer that has not ended")
+        size = len(data) if data.__class__ is not memoryview else data.nbytes
+        if size and not self._is_head:
+            link.send(b"".join((b"%x\r\n" % size, data, b"\r\n")) if self._chunked else bytes(data))
+
+    def end(self) -> None:
+        """Complete a started answer."""
+        link = self._link
+        if link is None:
+            return
+        if self._state != _STREAMING:
+            raise RuntimeError("end needs a started answer that has not ended")
+        self._state = _DONE
+        if self._chunked and not self._is_head:
+            link.send(b"0\r\n\r\n")
+        link.answered(self._keep and not self.close_after)
+
+    def _top(self, status: int, reason: bytes, head: bytes, keep: bool) -> bytes:
+        """Everything above the framing lines. Checks `head`, so that a missing CRLF cannot merge it with ours."""
+        if head and (head[-2:] != b"\r\n" or b"\r\n\r\n" in head):
+            raise ValueError("head is header lines, each ending in CRLF, without an empty one: use header_line")
+        assert self._link is not None
+        line = STATUS_LINES.get(status)
+        if line is None or reason:
+            line = b"HTTP/1.1 %d %b\r\n" % (status, reason.translate(_CONTROLS))
+        if keep and not self._old:
+            return line + self._link.hub.date + head
+        return line + self._link.hub.date + head + (b"Connection: keep-alive\r\n" if keep else b"Connection: close\r\n")
+
+    def _split(self) -> tuple[bytes, bytes, bytes]:
+        target = self.target
+        if target[:1] not in b"/*":
+            _, _, rest = target.partition(b"://")
+            authority = re.match(rb"[^/?]*", rest)
+            target = rest[authority.end() :] if authority else rest
+            target = target if target[:1] == b"/" else b"/" + target
+        path, mark, query = target.partition(b"?")
+        return path, mark, query
+
+
+def _length(size: int) -> bytes:
+    return b"Content-Length: %d\r\n\r\n" % size

@@ -1,0 +1,58 @@
+"""Forms: url-encoded and multipart bodies become named parts."""
+
+from urllib.parse import parse_qsl
+
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+
+from shoal.errors import InvalidInput
+from shoal.payload import Part
+
+MOST_PARTS = 256
+
+
+def is_form(content_type: bytes) -> bool:
+    """Whether the body is a form rather than one value."""
+    kind = content_type[:33].lower()
+    return kind.startswith((b"multipart/", b"application/x-www-form-urlencoded"))
+
+
+def form_parts(content_type: bytes, body: bytes) -> list[Part]:
+    """Take a form apart; of parts with one name the last wins. Raises InvalidInput."""
+    kind, options = parse_options_header(content_type.decode("latin-1"))
+    parts = _multipart(options.get("boundary", ""), body) if kind.startswith("multipart/") else _fields(body)
+    return list({part.name: part for part in parts}.values())
+
+
+def _fields(body: bytes) -> list[Part]:
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_PARTS, strict_parsing=bool(body)
+        )
+    except ValueError as error:
+        raise InvalidInput(f"the body is not a url-encoded form: {error}") from None
+    return [Part(name, "", value.encode("utf-8", "surrogateescape")) for name, value in pairs]
+
+
+def _multipart(boundary: str, body: bytes) -> list[Part]:
+    if not boundary:
+        raise InvalidInput("the multipart body has no boundary in its Content-Type")
+    parts: list[Part] = []
+    name, kind, pieces = "", "", bytearray()
+    try:
+        parser = PushMultipartParser(
+            boundary, content_length=len(body), max_header_count=16, max_segment_count=MOST_PARTS, max_size=len(body)
+        )
+        with parser:
+            for event in (*parser.parse(body), *parser.parse(b"")):
+                if isinstance(event, MultipartSegment):
+                    name, pieces = event.name or "", bytearray()
+                    kind = (event.content_type or "application/octet-stream") if event.filename is not None else ""
+                elif event:
+                    pieces += event
+                elif event is None:
+                    parts.append(Part(name, kind, bytes(pieces)))
+    except (MultipartError, ValueError) as error:
+        raise InvalidInput(f"the multipart body is broken: {error}") from None
+    if not parts:
+        raise InvalidInput("the multipart body has no parts")
+    return parts

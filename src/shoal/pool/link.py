@@ -1,0 +1,205 @@
+"""The front process's end of one worker: batches out, answers in, and who holds what."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import msgspec
+
+from shoal.clock import Clock
+from shoal.core.batch import Batch, Stages
+from shoal.core.request import Outcome
+from shoal.core.scheduler import Scheduler
+from shoal.errors import HandlerFailed, InvalidInput, ProtocolError, ServingError
+from shoal.payload import Result
+from shoal.wire.channel import FrameReader, frame
+from shoal.wire.messages import (
+    VERSION,
+    Answered,
+    Cancel,
+    Ended,
+    Failure,
+    Hello,
+    Item,
+    Loaded,
+    PartHead,
+    Piece,
+    Pieces,
+    Report,
+    Run,
+    Unloadable,
+    decode_report,
+)
+
+log = logging.getLogger("shoal.pool")
+JOIN_BELOW = 64 * 1024  # bytes of data that are cheaper copied once than gathered
+
+
+class LinkedInstance:
+    """One instance inside a worker process."""
+
+    def __init__(self, id: str, number: int, places: int, link: "WorkerLink") -> None:
+        self.id = id
+        self.number = number
+        self.places = places
+        self._link = link
+
+    def run(self, batch: Batch) -> None:
+        """Send the batch."""
+        self._link.send_batch(self, batch)
+
+    def cancel(self, batch: Batch, index: int) -> None:
+        """Tell the worker that nobody waits for this answer."""
+        self._link.send(Cancel(batch.number, index))
+
+
+class WorkerLink(asyncio.Protocol):
+    """A connected worker. `on_loaded` hears of it once; `on_lost` once, whatever happened."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: Clock,
+        on_loaded: Callable[[Loaded | Unloadable], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._scheduler = scheduler
+        self._clock = clock
+        self._on_loaded = on_loaded
+        self._on_lost = on_lost
+        self._reader = FrameReader()
+        self._transport: asyncio.WriteTransport | None = None
+        self._problem = ""
+        self.wants_headers = False
+        self.running: dict[int, tuple[LinkedInstance, Batch, float]] = {}  # by batch number; when it began to run
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where to write."""
+        self._transport = cast(asyncio.WriteTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Cut messages out of the stream and act on each."""
+        try:
+            for message, body in self._reader.feed(data):
+                self._hear(decode_report(message), body)
+        except (ProtocolError, msgspec.MsgspecError) as error:
+            self._problem = f"it sent something that is no message: {error}"
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The worker is gone, or was let go."""
+        if not self._problem and self._reader.is_inside_frame:
+            self._problem = "it died in the middle of a message"
+        self._transport = None
+        self._on_lost(self._problem or (str(error) if error else ""))
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message without data; nothing if the worker is gone."""
+        if self._transport is not None:
+            self._transport.write(b"".join(frame(message)))
+
+    def send_batch(self, instance: LinkedInstance, batch: Batch) -> None:
+        """Send a batch; small data is copied into one write, large data is gathered by the kernel."""
+        items: list[Item] = []
+        data: list[bytes | bytearray | memoryview] = []
+        wants_headers = self.wants_headers
+        for request in batch.requests:
+            payload = request.payload
+            heads = []
+            for part in payload.parts:
+                content = part.data
+                if isinstance(content, bytes | bytearray | memoryview):
+                    heads.append(PartHead(part.name, part.content_type, len(content)))
+                    data.append(content)
+                else:
+                    heads.append(PartHead(part.name, part.content_type, content.size, content.offset))
+            items.append(Item(heads, request.id, list(payload.headers)) if wants_headers else Item(heads, request.id))
+        self.running[batch.number] = (instance, batch, batch.left)
+        if self._transport is None:
+            return  # lost a moment ago: connection_lost gives the batch back
+        buffers = frame(Run(batch.number, instance.number, items), data)
+        if sum(map(len, data)) < JOIN_BELOW:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
+
+    def abort(self) -> None:
+        """Cut the connection."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _hear(self, report: Report, body: memoryview) -> None:
+        match report:
+            case Answered(number, sizes, content_types, stages):
+                self._finish(number, stages, _whole(sizes, content_types, body), None)
+            case Pieces(number, pieces):
+                self._deliver(number, _pieces(pieces, body))
+            case Ended(number, stages, failure):
+                self._finish(number, stages, iter(()), failure)
+            case Hello(version, pid):
+                if version != VERSION:
+                    raise ProtocolError(f"worker {pid} speaks version {version}, this server {VERSION}")
+            case Loaded() | Unloadable():
+                self._on_loaded(report)
+
+    def _deliver(self, number: int, outcomes: Iterator[tuple[int, Outcome, bool]]) -> None:
+        if number not in self.running:
+            raise ProtocolError(f"an answer for batch {number}, which this worker does not hold")
+        batch, now = self.running[number][1], self._clock.now()
+        self.running[number] = (*self.running[number][:2], now)  # a stream may take its time from piece to piece
+        for index, outcome, is_last in outcomes:
+            batch.deliver(index, outcome, is_last, now)
+
+    def _finish(
+        self,
+        number: int,
+        stages: tuple[float, float, float],
+        outcomes: Iterator[tuple[int, Outcome, bool]],
+        failure: Failure | None,
+    ) -> None:
+        held = self.running.pop(number, None)
+        if held is None:
+            raise ProtocolError(f"an end for batch {number}, which this worker does not hold")
+        instance, batch, _ = held
+        for other, (owner, later, _) in self.running.items():
+            if owner is instance:  # it begins to run only now
+                self.running[other] = (owner, later, self._clock.now())
+        batch.stages = Stages(*stages)
+        now = self._clock.now()
+        self._scheduler.freed(instance, batch, now)
+        for index, outcome, is_last in outcomes:
+            batch.requests[index].answer(outcome, is_last, now)
+        self._scheduler.closed(batch, now, lambda: error_of(failure))
+
+
+def error_of(failure: Failure | None) -> ServingError:
+    """Turn what a worker reported into the error it stands for."""
+    if failure is None:
+        return HandlerFailed("the worker ended the batch without an answer for this request")
+    if failure.kind == "input":
+        return InvalidInput(failure.message)
+    return HandlerFailed(failure.message, status=failure.status or None, traceback=failure.traceback)
+
+
+def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Iterator[tuple[int, Outcome, bool]]:
+    start = 0
+    one_type = content_types[0] if len(content_types) == 1 else ""
+    for index, size in enumerate(sizes):
+        end = start + size
+        piece = body[start:end]
+        content = bytes(piece) if size < JOIN_BELOW else piece
+        yield index, Result(content, one_type or content_types[index]), True
+        start = end
+
+
+def _pieces(pieces: list[Piece], body: memoryview) -> Iterator[tuple[int, Outcome, bool]]:
+    start = 0
+    for piece in pieces:
+        end = start + piece.size
+        if piece.failure is not None:
+            yield piece.index, error_of(piece.failure), True
+        else:
+            result = Result(bytes(body[start:end]), piece.content_type, piece.status, piece.headers, piece.reason)
+            yield piece.index, result, piece.is_last
+        start = end

@@ -1,0 +1,115 @@
+"""LocalPool: the workers of one model as processes on this machine."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.clock import Clock
+from shoal.config.model import ModelConfig
+from shoal.core.model import WorkerFacts
+from shoal.core.scheduler import Scheduler
+from shoal.errors import Unavailable
+from shoal.pool.forge import Forge
+from shoal.pool.worker import WorkerSlot
+from shoal.wire.memory import Arena
+
+log = logging.getLogger("shoal.pool")
+HOPELESS = 4  # failed starts in a row after which requests are refused instead of kept waiting
+
+
+class LocalPool:
+    """Keeps as many workers running as asked for; they are forked from the model's own template."""
+
+    def __init__(
+        self, config: ModelConfig, scheduler: Scheduler, arena: Arena | None, clock: Clock, *, development: bool = False
+    ) -> None:
+        self._config = config
+        self._scheduler = scheduler
+        self._clock = clock
+        self._development = development
+        self._forge = Forge(_python_files(config.path), config.environment, arena, self._exited)
+        self._slots: list[WorkerSlot] = []
+        self._made = 0
+        self._lock = asyncio.Lock()
+
+    @property
+    def size(self) -> int:
+        """How many workers there should be."""
+        return len(self._slots)
+
+    @property
+    def trouble(self) -> str:
+        """Why no request can be run for the time being; empty while one can."""
+        if self._scheduler.batcher.fleet.size or not self._slots:
+            return ""
+        worst = min(self._slots, key=lambda slot: slot.failures)
+        if worst.failures < HOPELESS:
+            return ""
+        return f"no worker of model {self._config.name!r} comes up: {worst.last_error}"
+
+    async def start(self) -> None:
+        """Bring the configured workers up."""
+        await self.scale(self._config.workers)
+
+    async def scale(self, workers: int) -> None:
+        """Bring the number of workers to this: new ones are ready, or the youngest have drained."""
+        async with self._lock:
+            if workers > len(self._slots):
+                await self._grow(workers - len(self._slots))
+            elif workers < len(self._slots):
+                leaving, self._slots[workers:] = self._slots[workers:], []
+                await asyncio.gather(*(slot.stop(self._config.response_timeout) for slot in leaving))
+
+    async def stop(self, timeout: float) -> None:
+        """End every worker and the template."""
+        async with self._lock:
+            leaving, self._slots = self._slots, []
+            await asyncio.gather(*(slot.stop(timeout) for slot in leaving))
+            self._forge.stop()
+
+    def describe(self) -> Sequence[WorkerFacts]:
+        """Tell of each worker."""
+        return [slot.describe() for slot in self._slots]
+
+    async def _grow(self, count: int) -> None:
+        new = []
+        for _ in range(count):
+            id = f"{self._config.name}-{self._config.version}-{self._made}"
+            self._made += 1
+            new.append(self._slot(id))
+        self._slots += new
+        outcomes = await asyncio.gather(*(slot.start() for slot in new), return_exceptions=True)
+        failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if failed:
+            self._slots = [slot for slot in self._slots if slot not in new]
+            await asyncio.gather(*(slot.stop(1.0) for slot in new))
+            raise failed[0]
+
+    def _slot(self, id: str) -> WorkerSlot:
+        return WorkerSlot(
+            id,
+            self._config,
+            self._forge,
+            self._scheduler,
+            self._clock,
+            development=self._development,
+            on_failure=self._failed,
+        )
+
+    def _failed(self, slot: WorkerSlot) -> None:
+        """Nobody is up and the last starts failed: those who wait are told so instead of being left to hope."""
+        if self.trouble:
+            reason = self.trouble
+            self._scheduler.fail_waiting(lambda: Unavailable(reason, retry_after=10.0), self._clock.now())
+
+    def _exited(self, pid: int, status: int) -> None:
+        for slot in self._slots:
+            if pid in (slot.pid, slot.old_pid):
+                slot.exited(status)
+
+
+def _python_files(path: str) -> list[str]:
+    """Where the template looks for imports to make ahead."""
+    source = Path(path)
+    return [str(file) for file in sorted(source.glob("*.py"))[:50]] if source.is_dir() else [str(source)]

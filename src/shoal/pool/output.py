@@ -1,0 +1,43 @@
+"""What a handler prints: read from the worker's pipes, logged line by line with the model and the worker on each."""
+
+import asyncio
+import logging
+import os
+
+log = logging.getLogger("shoal.handler")
+LONGEST = 16 * 1024
+
+
+class LinePipe(asyncio.Protocol):
+    """Cuts a stream into log lines; a line without end is cut at `LONGEST`."""
+
+    def __init__(self, level: int, fields: dict[str, str]) -> None:
+        self._level = level
+        self._fields = fields
+        self._rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Log every complete line."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        while len(self._rest) > LONGEST:
+            lines.append(self._rest[:LONGEST])
+            self._rest = self._rest[LONGEST:]
+        for line in lines:
+            self._log(line)
+
+    def eof_received(self) -> None:
+        """Log what was printed without a line's end."""
+        if self._rest:
+            self._log(self._rest)
+            self._rest = b""
+
+    def _log(self, line: bytes) -> None:
+        log.log(self._level, "%s", line.decode("utf-8", "replace").rstrip("\r"), extra={"fields": self._fields})
+
+
+async def listen(level: int, fields: dict[str, str]) -> tuple[int, asyncio.ReadTransport]:
+    """Make a pipe whose lines are logged; gives the end to write to and what to close."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: LinePipe(level, fields), os.fdopen(read, "rb", 0))
+    return write, transport

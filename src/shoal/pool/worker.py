@@ -1,0 +1,315 @@
+"""WorkerSlot: the place of one worker process in a pool: started, watched, killed when it hangs, replaced."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from enum import Enum
+
+import msgspec
+
+from shoal.clock import Clock
+from shoal.config.model import ModelConfig
+from shoal.core.batch import Batch
+from shoal.core.model import WorkerFacts
+from shoal.core.scheduler import Scheduler
+from shoal.errors import LoadFailed, ResponseTimeout, ServingError, WorkerDied
+from shoal.pool.forge import Forge
+from shoal.pool.link import LinkedInstance, WorkerLink
+from shoal.pool.output import listen
+from shoal.wire.messages import Load, Loaded, Stop, Unloadable
+
+log = logging.getLogger("shoal.pool")
+BACK_OFF = (0.0, 0.1, 0.5, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
+DIED = "the process died"
+STEADY = 10.0  # seconds up after which an earlier failure is forgotten
+
+
+class Stage(Enum):
+    """Where a worker is in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    WAITING = "waiting"  # for its next start, after a failure
+    STOPPED = "stopped"
+
+
+def back_off(failures: int) -> float:
+    """How long to wait before the start after so many failures in a row: at once the first time."""
+    return BACK_OFF[min(failures, len(BACK_OFF)) - 1] if failures else 0.0
+
+
+class WorkerSlot:
+    """Keeps one worker running until told to stop."""
+
+    def __init__(
+        self,
+        id: str,
+        config: ModelConfig,
+        forge: Forge,
+        scheduler: Scheduler,
+        clock: Clock,
+        *,
+        development: bool,
+        on_failure: Callable[["WorkerSlot"], None],
+    ) -> None:
+        self.id = id
+        self.stage = Stage.STOPPED
+        self.pid = -1
+        self.old_pid = -1  # the process before, whose end may be reported late
+        self.failures = 0  # in a row
+        self.restarts = 0
+        self.last_error = ""
+        self.settled: asyncio.Future[None] | None = None  # the first start: done when ready, or the reason why not
+        self._config = config
+        self._forge = forge
+        self._scheduler = scheduler
+        self._clock = clock
+        self._development = development
+        self._on_failure = on_failure
+        self._since = clock.now()
+        self._started = time.time()
+        self._link: WorkerLink | None = None
+        self._instances: list[LinkedInstance] = []
+        self._outputs: list[asyncio.ReadTransport] = []
+        self._watch: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._gone = asyncio.Event()
+        self._hung: Batch | None = None
+        self._reason = ""  # why it is being killed
+
+    def start(self) -> asyncio.Future[None]:
+        """Begin; the future ends when the model is loaded, or with LoadFailed."""
+        loop = asyncio.get_running_loop()
+        self.settled = loop.create_future()
+        self._task = loop.create_task(self._launch(0.0))
+        return self.settled
+
+    async def stop(self, within: float) -> None:
+        """Finish the batches it holds, then end the process; by force when that takes longer than `within`."""
+        if self._task is not None and self.stage in (Stage.STARTING, Stage.WAITING):
+            self._task.cancel()
+        was_ready = self.stage is Stage.READY
+        self._move(Stage.DRAINING)
+        if self._link is None:
+            self._finish_stopping()
+            return
+        if was_ready:
+            left = [instance.id for instance in self._instances]
+            for instance in self._instances:
+                self._scheduler.retire(instance, lambda id=instance.id: self._emptied(left, id))  # type: ignore[misc]  # a default binds the name
+        else:
+            self.kill("stopped while it was starting")
+        try:
+            await asyncio.wait_for(self._gone.wait(), within)
+        except TimeoutError:
+            log.warning("did not stop in time and was killed", extra={"fields": self._fields()})
+            self.kill("did not stop in time")
+            await self._gone.wait()
+
+    def kill(self, why: str) -> None:
+        """End the process now; what it held goes back to the queue or fails."""
+        self._reason = why
+        if self.pid > 0:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, signal.SIGKILL)
+        if self._link is not None:
+            self._link.abort()
+
+    def exited(self, status: int) -> None:
+        """The template says how the process ended."""
+        code = os.waitstatus_to_exitcode(status)
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        if self.stage is not Stage.STOPPED and not (code == 0 and self.stage is Stage.DRAINING):
+            log.warning("worker %s", how, extra={"fields": self._fields()})
+            if self.last_error == DIED:
+                self.last_error = how
+
+    def describe(self) -> WorkerFacts:
+        """Tell of it."""
+        return WorkerFacts(
+            id=self.id,
+            pid=self.pid,
+            state=self.stage.value,
+            since=self._clock.now() - self._since,
+            started=self._started,
+            restarts=self.restarts,
+            memory=_resident(self.pid),
+            device=self._config.device,
+            last_error=self.last_error,
+        )
+
+    # -- start ------------------------------------------------------------------------------------------------------
+
+    async def _launch(self, delay: float) -> None:
+        self._move(Stage.WAITING if delay else Stage.STARTING)
+        await asyncio.sleep(delay)
+        self._move(Stage.STARTING)
+        self._started = time.time()
+        try:
+            await self._connect()
+        except (OSError, TimeoutError, ServingError) as error:
+            self._failed(f"could not start a process: {error}")
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        fds = [theirs.detach()]
+        link = WorkerLink(self._scheduler, self._clock, self._loaded, lambda problem: self._lost(link, problem))
+        try:
+            for level, stream in ((logging.INFO, "stdout"), (logging.WARNING, "stderr")):
+                fd, transport = await listen(level, {**self._fields(), "stream": stream})
+                fds.append(fd)
+                self._outputs.append(transport)
+            self.pid = await self._forge.fork(self.id, fds, within=self._config.startup_timeout)
+            ours.setblocking(False)
+            await loop.create_connection(lambda: link, sock=ours)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._gone.clear()
+        self._reason = ""
+        self._link = link
+        link.send(Load(msgspec.to_builtins(self._config), self.id, self._development, 0))
+        self._watch = loop.call_later(self._config.startup_timeout, self._too_slow)
+
+    def _loaded(self, report: Loaded | Unloadable) -> None:
+        self._stop_watching()
+        if isinstance(report, Unloadable):
+            self._reason = report.message
+            log.error("%s", report.message, extra={"fields": {**self._fields(), "traceback": report.traceback}})
+            if self.settled is not None and not self.settled.done():
+                self.settled.set_exception(LoadFailed(report.message, report.traceback))
+            return  # the process ends by itself
+        assert self._link is not None
+        self._link.wants_headers = report.wants_headers
+        self._instances = [
+            LinkedInstance(
+                f"{self.id}/{number}" if self._config.instances > 1 else self.id, number, report.places, self._link
+            )
+            for number in range(self._config.instances)
+        ]
+        self._move(Stage.READY)
+        for instance in self._instances:
+            self._scheduler.join(instance)
+        log.info("ready: %s", report.handler, extra={"fields": {**self._fields(), "pid": self.pid}})
+        self._watch_batches()
+        if self.settled is not None and not self.settled.done():
+            self.settled.set_result(None)
+
+    def _too_slow(self) -> None:
+        message = f"loading took longer than startup_timeout ({self._config.startup_timeout:g} s)"
+        if self.settled is not None and not self.settled.done():
+            self.settled.set_exception(LoadFailed(message))
+        self.kill(message)
+
+    # -- run --------------------------------------------------------------------------------------------------------
+
+    def _watch_batches(self) -> None:
+        """Look now and then whether a batch is past its time; no timer per batch."""
+        pause = min(1.0, self._config.response_timeout / 4)
+        self._watch = asyncio.get_running_loop().call_later(pause, self._look)
+
+    def _look(self) -> None:
+        assert self._link is not None
+        now = self._clock.now()
+        for _, batch, began in self._link.running.values():
+            if now - began > self._config.response_timeout:
+                self._hung = batch
+                log.error("no answer in %.1f s: killed", now - began, extra={"fields": self._fields()})
+                self.kill(f"hung: no answer to a batch of {len(batch)} in {self._config.response_timeout:g} s")
+                return
+        if self.failures and now - self._since > STEADY:
+            self.failures = 0
+        self._watch_batches()
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def _lost(self, link: WorkerLink, problem: str) -> None:
+        if link is not self._link:
+            return
+        now = self._clock.now()
+        self._stop_watching()
+        self._link = None
+        hung, self._hung = self._hung, None
+        instances, self._instances = self._instances, []
+        for instance in instances:
+            self._scheduler.leave(instance, now, lambda batch: self._why(batch, hung), hung=hung)
+        self._close_outputs()
+        if self.stage is Stage.DRAINING:
+            self._finish_stopping()
+        elif self.stage is not Stage.STOPPED:
+            self._failed(self._reason or problem or DIED)
+
+    def _why(self, batch: Batch, hung: Batch | None) -> ServingError:
+        if batch is hung:
+            limit = self._config.response_timeout
+            return ResponseTimeout(
+                f"model {self._config.name!r} gave no answer in {limit:g} s; its worker was replaced"
+            )
+        return WorkerDied(f"the worker died while it held this request, {self._config.max_attempts} times")
+
+    def _failed(self, why: str) -> None:
+        """A process that was wanted is gone: start the next after a pause that grows with failures in a row."""
+        self.last_error = why
+        self.failures = (
+            1 if self.stage is Stage.READY and self._clock.now() - self._since > STEADY else self.failures + 1
+        )
+        self.kill(why)
+        self.old_pid, self.pid = self.pid, -1
+        self._close_outputs()
+        if self.settled is not None and not self.settled.done():
+            self.settled.set_exception(LoadFailed(why))
+        if self.settled is not None and self.settled.exception() is not None:
+            self._move(Stage.STOPPED)  # never came up: whoever asked for it decides
+            self._gone.set()
+            return
+        self.restarts += 1
+        self._scheduler.stats.restarts += 1
+        self._on_failure(self)
+        self._task = asyncio.get_running_loop().create_task(self._launch(back_off(self.failures)))
+
+    def _emptied(self, left: list[str], id: str) -> None:
+        left.remove(id)
+        if not left and self._link is not None:
+            self._link.send(Stop())
+
+    def _finish_stopping(self) -> None:
+        self._move(Stage.STOPPED)
+        self._close_outputs()
+        self._gone.set()
+
+    def _close_outputs(self) -> None:
+        """Let the pipes end by themselves once the process is gone; what it printed last is still read."""
+        self._outputs = [transport for transport in self._outputs if not transport.is_closing()]
+
+    def _stop_watching(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+
+    def _move(self, stage: Stage) -> None:
+        if stage is not self.stage:
+            self.stage = stage
+            self._since = self._clock.now()
+
+    def _fields(self) -> dict[str, str]:
+        return {"model": self._config.name, "version": self._config.version, "worker": self.id}
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0

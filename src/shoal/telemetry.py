@@ -1,0 +1,176 @@
+"""What operators read: counters and histograms per model, their Prometheus form, and the set-up of logs.
+
+Everything is fed once per batch from the marks on its requests, so the hot path of a request pays nothing for it.
+"""
+
+import json
+import logging
+import math
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+if TYPE_CHECKING:
+    from shoal.core.batch import Batch
+
+SECONDS = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
+    *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
+
+
+class Histogram:
+    """Counts of values at or below each bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Give Prometheus' form: how many values were at or below each bound."""
+        rows, seen = [], 0
+        for bound, count in zip((*self.bounds, math.inf), self.counts, strict=True):
+            seen += count
+            rows.append(("+Inf" if bound == math.inf else f"{bound:g}", float(seen)))
+        return rows
+
+
+class ModelStats:
+    """What one version of a model has done so far."""
+
+    def __init__(self, model: str, version: str) -> None:
+        self.model = model
+        self.version = version
+        self.answered = 0
+        self.failed = 0
+        self.expired = 0
+        self.withdrawn = 0
+        self.refused = 0
+        self.restarts = 0
+        self.reasons: dict[str, int] = {}
+        self.queue_time = Histogram(SECONDS)
+        self.compute_time = Histogram(SECONDS)
+        self.batch_rows = Histogram(ROWS)
+
+    def record(self, batch: "Batch", now: float) -> None:
+        """Count a batch that has ended and the requests that ended with it."""
+        self.reasons[batch.reason] = self.reasons.get(batch.reason, 0) + 1
+        self.batch_rows.observe(batch.rows)
+        self.compute_time.observe(now - batch.left)
+        left, bounds, counts = batch.left, self.queue_time.bounds, self.queue_time.counts
+        total = 0.0
+        for request in batch.requests:
+            waited = left - request.arrived
+            counts[bisect_left(bounds, waited)] += 1
+            total += waited
+        self.queue_time.total += total
+        self.answered += batch.answered
+        self.failed += batch.failed
+
+
+ModelFacts = tuple[ModelStats, int, int, int]  # counters; requests waiting; batches running; instances up
+
+
+class Metrics:
+    """The Prometheus page of a server."""
+
+    def __init__(self, models: Callable[[], Iterable[ModelFacts]], started: float) -> None:
+        self._models = models
+        self._started = started
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def page(self) -> bytes:
+        """Give the text exposition."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """Build the families anew from the counters (prometheus_client calls this)."""
+        labels = ["model_name", "model_version"]
+        requests = CounterMetricFamily("shoal_requests", "Requests that ended, by how.", labels=[*labels, "outcome"])
+        batches = CounterMetricFamily("shoal_batches", "Batches that left, by why.", labels=[*labels, "reason"])
+        restarts = CounterMetricFamily("shoal_worker_restarts", "Workers that were replaced.", labels=labels)
+        waiting = GaugeMetricFamily("shoal_queue_requests", "Requests waiting.", labels=labels)
+        running = GaugeMetricFamily("shoal_batches_running", "Batches held by instances.", labels=labels)
+        up = GaugeMetricFamily("shoal_instances", "Instances ready to run a batch.", labels=labels)
+        queue_time = HistogramMetricFamily("shoal_queue_seconds", "Arrival to leaving in a batch.", labels=labels)
+        compute = HistogramMetricFamily("shoal_compute_seconds", "A batch's time at its worker.", labels=labels)
+        rows = HistogramMetricFamily("shoal_batch_rows", "Rows of each batch.", labels=labels)
+        for stats, depth, held, instances in self._models():
+            key = [stats.model, stats.version]
+            for outcome in ("answered", "failed", "expired", "withdrawn", "refused"):
+                requests.add_metric([*key, outcome], getattr(stats, outcome))
+            for reason, count in stats.reasons.items():
+                batches.add_metric([*key, reason], count)
+            restarts.add_metric(key, stats.restarts)
+            waiting.add_metric(key, depth)
+            running.add_metric(key, held)
+            up.add_metric(key, instances)
+            queue_time.add_metric(key, stats.queue_time.cumulative(), stats.queue_time.total)
+            compute.add_metric(key, stats.compute_time.cumulative(), stats.compute_time.total)
+            rows.add_metric(key, stats.batch_rows.cumulative(), stats.batch_rows.total)
+        start = GaugeMetricFamily("shoal_start_time_seconds", "When the server started, Unix time.", self._started)
+        return [requests, batches, restarts, waiting, running, up, queue_time, compute, rows, start]
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message and the record's own fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as one line; no text a client or handler sent can begin another."""
+        fields: dict[str, Any] = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+class PlainLines(logging.Formatter):
+    """For a person at a terminal: time, level, message, then the fields; what handlers print keeps its lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record as one line, a traceback below it."""
+        fields = " ".join(
+            f"{key}={value}" for key, value in getattr(record, "fields", {}).items() if key != "traceback"
+        )
+        text = f"{time.strftime('%H:%M:%S', time.localtime(record.created))} {record.levelname.lower():<7} "
+        text += _printable(record.getMessage()) + (f"  [{_printable(fields)}]" if fields else "")
+        traceback = getattr(record, "fields", {}).get("traceback", "")
+        if record.exc_info:
+            traceback = self.formatException(record.exc_info)
+        return f"{text}\n{traceback.rstrip()}" if traceback else text
+
+
+def set_up_logs(level: str, form: str) -> None:
+    """Send the `shoal` loggers to standard error, as `json` or `plain` lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else PlainLines())
+    root = logging.getLogger("shoal")
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False
+
+
+def _printable(text: str) -> str:
+    """Keep control characters out of a terminal line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text)

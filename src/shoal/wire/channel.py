@@ -1,0 +1,131 @@
+"""Frames on a byte stream: a message and the data behind it, sent without joining, cut out of the stream again.
+
+A frame is twelve bytes (length of the message, length of the data, little-endian), the message, the data. A stream that
+ends between frames has ended; one that ends inside a frame is a dead peer, and the two are told apart.
+"""
+
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from shoal.errors import ProtocolError
+from shoal.payload import Buffer
+from shoal.wire.messages import encode
+
+HEAD = struct.Struct("<IQ")
+MAX_MESSAGE = 64 * 2**20
+MAX_DATA = 4 * 2**30
+Frame = tuple[memoryview, memoryview]  # the message, the data behind it
+
+
+class PeerDied(ProtocolError):
+    """The stream ended in the middle of a frame."""
+
+
+def frame(message: msgspec.Struct, data: Sequence[Buffer] = ()) -> list[Buffer]:
+    """Give the buffers of one frame; data is referred to, not copied."""
+    head = encode(message)
+    size = sum(map(len, data)) if data else 0
+    return [HEAD.pack(len(head), size) + head, *data]
+
+
+class FrameReader:
+    """Cuts frames out of bytes as they come; keeps a part of one until the rest is there."""
+
+    def __init__(self, max_message: int = MAX_MESSAGE, max_data: int = MAX_DATA) -> None:
+        self._max_message = max_message
+        self._max_data = max_data
+        self._buffer = bytearray()  # a frame begun: grows to its head, then has its full size at once
+        self._filled = 0
+        self._needed = HEAD.size
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether the stream may not end here."""
+        return self._filled > 0
+
+    def feed(self, data: bytes | memoryview) -> Iterator[Frame]:
+        """Take more of the stream; give every frame that is complete now. Views are valid while they are held."""
+        view = memoryview(data)
+        while len(view) or (self._filled and self._filled == self._needed):
+            if not self._filled and len(view) >= HEAD.size:  # the usual case: whole frames in one read
+                message, size = self._sizes(view)
+                end = HEAD.size + message + size
+                if len(view) >= end:
+                    yield view[HEAD.size : HEAD.size + message], view[HEAD.size + message : end]
+                    view = view[end:]
+                    continue
+            view = self._keep(view)
+            if self._filled == self._needed:
+                if self._needed == HEAD.size:
+                    message, size = self._sizes(self._buffer)
+                    self._needed += message + size
+                    self._buffer.extend(bytes(message + size))
+                    if message + size:
+                        continue
+                yield self._complete()
+
+    def _keep(self, view: memoryview) -> memoryview:
+        if not self._filled:
+            self._buffer = bytearray(HEAD.size)
+            self._needed = HEAD.size
+        count = min(len(view), self._needed - self._filled)
+        self._buffer[self._filled : self._filled + count] = view[:count]
+        self._filled += count
+        return view[count:]
+
+    def _complete(self) -> Frame:
+        whole = memoryview(self._buffer)
+        message = HEAD.unpack_from(whole)[0]
+        self._buffer, self._filled, self._needed = bytearray(), 0, HEAD.size
+        return whole[HEAD.size : HEAD.size + message], whole[HEAD.size + message :]
+
+    def _sizes(self, view: memoryview | bytearray) -> tuple[int, int]:
+        message, size = HEAD.unpack_from(view)
+        if message > self._max_message or size > self._max_data:
+            raise ProtocolError(
+                f"a frame of {message} + {size} bytes is over the limit; the peer speaks something else"
+            )
+        return message, size
+
+
+class BlockingChannel:
+    """A worker's end: a blocking socket, one reader, any number of writers that take turns outside."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._reader = FrameReader()
+        self._frames: Iterator[Frame] = iter(())
+
+    def receive(self) -> Frame | None:
+        """Wait for the next frame; None when the peer closed between frames. Frames own their bytes."""
+        while True:
+            for got in self._frames:
+                return got
+            data = self._socket.recv(256 * 1024)
+            if not data:
+                if self._reader.is_inside_frame:
+                    raise PeerDied("the stream ended in the middle of a frame")
+                return None
+            self._frames = self._reader.feed(data)
+
+    def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
+        """Send one frame whole, gathering the buffers in the kernel."""
+        buffers = frame(message, data)
+        total = sum(map(len, buffers))
+        sent = self._socket.sendmsg(buffers[:512])
+        if sent == total:
+            return
+        for buffer in buffers:  # a full socket buffer, or very many buffers: the slow way for the rest
+            view = memoryview(buffer)
+            if sent >= len(view):
+                sent -= len(view)
+                continue
+            self._socket.sendall(view[sent:])
+            sent = 0
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,112 @@
+"""Shared memory for large request bodies: blocks are lent, read by a worker in place, and come back.
+
+One anonymous file holds all of them. It has no name, so nothing is left behind whatever dies; pages are taken when
+they are first written and given back when many blocks lie idle. Only the front process lends; workers read.
+"""
+
+import contextlib
+import mmap
+import os
+
+from shoal.errors import ProtocolError
+
+SMALLEST = 16 * 1024
+SPREAD = 8  # address space kept per lendable byte, so that sizes do not fight over it
+KEEP = 64 * 2**20  # bytes of returned blocks whose pages stay, ready for the next body
+
+
+class ArenaBlock:
+    """A lent piece of the arena."""
+
+    __slots__ = ("_arena", "_order", "offset", "size")
+
+    def __init__(self, arena: "Arena", order: int, offset: int, size: int) -> None:
+        self._arena: Arena | None = arena
+        self._order = order
+        self.offset = offset
+        self.size = size
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes themselves; not to be used after release."""
+        assert self._arena is not None, "a block is not read after it was given back"
+        return self._arena.view(self.offset, self.size)
+
+    def release(self) -> None:
+        """Give the block back; again does nothing."""
+        arena, self._arena = self._arena, None
+        if arena is not None:
+            arena.take_back(self._order, self.offset)
+
+
+class Arena:
+    """The blocks of one server, lent in sizes of powers of two."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.size = limit * SPREAD
+        self.fd = os.memfd_create("shoal")
+        os.ftruncate(self.fd, self.size)
+        self._map = mmap.mmap(self.fd, self.size)
+        self._view = memoryview(self._map)
+        self._free: dict[int, list[int]] = {}
+        self._cold: dict[int, list[int]] = {}  # free, pages given back
+        self._next = 0
+        self._kept = 0
+        self.lent = 0
+
+    def lend(self, size: int) -> ArenaBlock | None:
+        """Lend `size` bytes, or None when as much is lent as may be."""
+        order = max(SMALLEST, size) - 1
+        order = order.bit_length()
+        room = 1 << order
+        if size <= 0 or self.lent + room > self.limit:
+            return None
+        if warm := self._free.get(order):
+            offset = warm.pop()
+            self._kept -= room
+        elif cold := self._cold.get(order):
+            offset = cold.pop()
+        elif self._next + room <= self.size:
+            offset = self._next
+            self._next += room
+        else:
+            return None
+        self.lent += room
+        return ArenaBlock(self, order, offset, size)
+
+    def take_back(self, order: int, offset: int) -> None:
+        """Keep the block for the next; beyond `KEEP` its pages go back to the system."""
+        room = 1 << order
+        self.lent -= room
+        if self._kept + room <= KEEP:
+            self._kept += room
+            self._free.setdefault(order, []).append(offset)
+        else:
+            self._map.madvise(mmap.MADV_REMOVE, offset, room)
+            self._cold.setdefault(order, []).append(offset)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Look at a piece of it."""
+        return self._view[offset : offset + size]
+
+    def close(self) -> None:
+        """Give everything back; blocks still lent are dead."""
+        self._view.release()
+        with contextlib.suppress(BufferError):  # somebody still looks at a block: the map goes with that view
+            self._map.close()
+        os.close(self.fd)
+
+
+class ArenaReader:
+    """A worker's look at the arena: read only."""
+
+    def __init__(self, fd: int) -> None:
+        self._map = mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ)
+        self._view = memoryview(self._map)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """Look at a block; valid until the batch it came with has ended."""
+        if offset < 0 or offset + size > len(self._view):
+            raise ProtocolError(f"no block of {size} bytes lies at {offset}")
+        return self._view[offset : offset + size]

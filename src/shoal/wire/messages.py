@@ -1,0 +1,170 @@
+"""The messages between the front process, the template and the workers: two closed unions, unknown is refused.
+
+Both ends come from one install, so the first message compares versions and nothing evolves. Data travels behind the
+message, not in it: `size` says how many of the frame's bytes belong to a part or piece, in order; a part with an
+`offset` lies in shared memory instead.
+"""
+
+from typing import Any
+
+import msgspec
+
+VERSION = 1
+
+
+class Wire(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
+    """What all messages share: fields by position, nothing unknown."""
+
+
+class PartHead(Wire, frozen=True):
+    """Where one part of an item lies: `size` bytes behind the message, or at `offset` in shared memory."""
+
+    name: str
+    content_type: str
+    size: int
+    offset: int = -1
+
+
+class Item(Wire, frozen=True):
+    """One request of a batch. Headers are left out for handlers that cannot see them."""
+
+    parts: list[PartHead]
+    id: bytes = b""
+    headers: list[tuple[bytes, bytes]] = []
+
+
+class Load(Wire, frozen=True, tag="load"):
+    """Load this model. The first command, once."""
+
+    config: dict[str, Any]  # a ModelConfig
+    worker: str
+    development: bool
+    message_limit: int
+
+
+class Run(Wire, frozen=True, tag="run"):
+    """Run these requests as one batch on one instance of this worker."""
+
+    batch: int
+    instance: int
+    items: list[Item]
+
+
+class Cancel(Wire, frozen=True, tag="cancel"):
+    """Nobody waits for this request's answer any more."""
+
+    batch: int
+    index: int
+
+
+class Stop(Wire, frozen=True, tag="stop"):
+    """Finish what was sent before this, then leave."""
+
+
+Command = Load | Run | Cancel | Stop
+
+
+class Hello(Wire, frozen=True, tag="hello"):
+    """The first words of a worker."""
+
+    version: int
+    pid: int
+
+
+class Loaded(Wire, frozen=True, tag="loaded"):
+    """The model is ready; what the front process needs to know about it."""
+
+    handler: str
+    places: int  # batches one instance can hold: 2 when its stages overlap
+    wants_headers: bool
+
+
+class Unloadable(Wire, frozen=True, tag="unloadable"):
+    """The model cannot be loaded; trying again is pointless unless `is_temporary`."""
+
+    message: str
+    traceback: str
+    is_temporary: bool = False
+
+
+class Failure(Wire, frozen=True):
+    """An error on its way: `kind` is 'input' (the client's fault) or 'handler'; `status` what the handler chose."""
+
+    kind: str
+    message: str
+    status: int = 0
+    traceback: str = ""
+
+
+class Answered(Wire, frozen=True, tag="answered"):
+    """The usual end of a batch: a whole answer for each request, in order. One content type stands for all."""
+
+    batch: int
+    sizes: list[int]
+    content_types: list[str]
+    stages: tuple[float, float, float]
+
+
+class Piece(Wire, frozen=True):
+    """One piece of one request's answer, or its failure."""
+
+    index: int
+    is_last: bool
+    size: int
+    content_type: str = ""
+    status: int = 200
+    reason: str = ""
+    headers: list[tuple[str, str]] = []
+    failure: Failure | None = None
+
+
+class Pieces(Wire, frozen=True, tag="pieces"):
+    """Pieces of answers: streams, failures, statuses and headers of their own."""
+
+    batch: int
+    pieces: list[Piece]
+
+
+class Ended(Wire, frozen=True, tag="ended"):
+    """The worker is done with the batch; `failure` goes to whoever it left unanswered."""
+
+    batch: int
+    stages: tuple[float, float, float]
+    failure: Failure | None = None
+
+
+Report = Hello | Loaded | Unloadable | Answered | Pieces | Ended
+
+
+class Fork(Wire, frozen=True, tag="fork"):
+    """Front to template: make a worker. Its socket, standard output and standard error come with the message."""
+
+    worker: str
+
+
+class Forked(Wire, frozen=True, tag="forked"):
+    """Template to front: the worker's process."""
+
+    worker: str
+    pid: int
+
+
+class Exited(Wire, frozen=True, tag="exited"):
+    """Template to front: a worker's process is gone; `status` as wait() gave it."""
+
+    pid: int
+    status: int
+
+
+class Warmed(Wire, frozen=True, tag="warmed"):
+    """Template to front: imports are done; these could not be made and will fail in the worker if it needs them."""
+
+    failed: list[str]
+
+
+TemplateWord = Fork | Forked | Exited | Warmed
+
+encode = msgspec.msgpack.Encoder().encode
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_report = msgspec.msgpack.Decoder(Report).decode
+decode_template_word = msgspec.msgpack.Decoder(TemplateWord).decode

@@ -1,0 +1,86 @@
+"""From an exception in user code to the Failure that travels: whose fault it was, what it says, where it happened."""
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from shoal.errors import HandlerFailed, InvalidInput
+from shoal.wire.messages import Failure
+from shoal.worker.handler import Unreadable
+
+OUT_OF_RESOURCES = 507
+_HERE = str(Path(__file__).parent)
+_log = logging.getLogger("shoal.worker")
+
+
+def failure(error: BaseException, where: str) -> Failure:
+    """Describe an error raised in, or given by, `where` (such as Bees.inference), and write it to the log."""
+    try:
+        described = _describe(error, where)
+    except Exception:  # the user's exception fails when it is looked at
+        described = Failure("handler", f"{where} raised {type(error).__name__}")
+    _write(described, where)
+    return described
+
+
+def _describe(error: BaseException, where: str) -> Failure:
+    place = trimmed(error.__cause__ if isinstance(error, Unreadable) and error.__cause__ else error)
+    kind, status = "handler", 0
+    if isinstance(error, InvalidInput):
+        kind, message = "input", str(error)
+    elif isinstance(error, HandlerFailed):
+        status, message = int(error.status or 0), str(error)
+    elif is_out_of_memory(error):
+        status, message = OUT_OF_RESOURCES, "Out of resources"
+    elif (chosen := _chosen_status(error)) is not None:
+        status, message = chosen, str(getattr(error, "message", error))
+    else:
+        message = f"{where} raised {summary(error)}"
+    return Failure(kind, _text(message), status, _text(place))
+
+
+def _text(value: str) -> str:
+    """Text that can travel."""
+    return value.encode(errors="replace").decode()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the machine or of a device; frameworks agree on the name, not on the class."""
+    return isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+
+
+def summary(error: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def trimmed(error: BaseException) -> str:
+    """The traceback from the first frame of the user's own on; empty when none of theirs took part."""
+    frames = error.__traceback__
+    while frames is not None and _is_ours(frames):
+        frames = frames.tb_next
+    if frames is None:
+        return ""
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def _is_ours(frame: TracebackType) -> bool:
+    name = frame.tb_frame.f_code.co_filename
+    return name.startswith((_HERE, "<frozen ")) or (name.startswith(sys.base_prefix) and "/asyncio/" in name)
+
+
+def _chosen_status(error: BaseException) -> int | None:
+    """The status of TorchServe's PredictionException and its like."""
+    code = getattr(error, "error_code", None)
+    return int(code) if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def _write(described: Failure, where: str) -> None:
+    if described.kind == "input" and not described.traceback:
+        _log.info("refused an input: %s", described.message)
+    else:
+        level = logging.WARNING if described.kind == "input" else logging.ERROR
+        _log.log(level, "%s failed: %s\n%s", where, described.message, described.traceback.rstrip())

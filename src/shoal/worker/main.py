@@ -1,0 +1,226 @@
+"""The process of a worker after the fork: connect, load, answer, leave.
+
+Exit codes: 0 told to stop or nobody left to serve, 1 the model cannot be loaded, 2 the front process spoke nonsense.
+"""
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from shoal.config.model import ModelConfig
+from shoal.errors import LoadFailed, ProtocolError
+from shoal.payload import Buffer
+from shoal.wire.channel import BlockingChannel, Frame, FrameReader, PeerDied
+from shoal.wire.memory import ArenaReader
+from shoal.wire.messages import VERSION, Cancel, Command, Hello, Load, Loaded, Run, Stop, Unloadable, decode_command
+from shoal.worker import failures
+from shoal.worker.backends import python
+from shoal.worker.batch import Batch
+from shoal.worker.items import inline_size
+from shoal.worker.pipeline import Inline, Pipeline, Threaded
+from shoal.worker.program import Program
+
+READ_SIZE = 128 * 1024
+_log = logging.getLogger("shoal.worker")
+
+
+def run(sock: socket.socket, arena: ArenaReader | None) -> None:
+    """Be a worker until told to stop or left alone; ends the process and does not return."""
+    code = 2
+    try:
+        code = serve(sock, arena)
+    except ProtocolError as error:
+        _log.error("the front process cannot be understood: %s", error)
+    except BaseException:
+        _log.exception("the worker failed")
+    finally:
+        leave(code)
+
+
+def leave(code: int) -> None:
+    """End the process at once, whatever threads still do; what was printed is not lost."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # nobody reads it, or the handler closed it
+            continue
+    os._exit(code)
+
+
+def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
+    """Load the model and answer batches; gives the exit code."""
+    inbox, outbox = Inbox(sock), Outbox(sock)
+    outbox.send(Hello(VERSION, os.getpid()))
+    received = inbox.receive()
+    if received is None:
+        return 0
+    load = received[0]
+    if not isinstance(load, Load):
+        raise ProtocolError(f"the first command must be Load, got {type(load).__name__}")
+    try:
+        config = msgspec.convert(load.config, ModelConfig)
+        program = python.load(config, load.worker)
+    except msgspec.ValidationError as error:
+        outbox.send(Unloadable(f"the model's configuration is wrong: {error}", ""))
+        return 1
+    except LoadFailed as error:
+        _log.error("%s\n%s", error, error.traceback)
+        outbox.send(Unloadable(str(error), error.traceback, is_temporary(error.__cause__)))
+        return 1
+    loop = Loop(program, config, arena, inbox, outbox, load.message_limit)
+    loop.start()
+    outbox.send(Loaded(program.handler, program.places, program.wants_headers))
+    return loop.run()
+
+
+def is_temporary(cause: BaseException | None) -> bool:
+    """Whether loading may succeed later: memory or the network were short."""
+    return cause is not None and (failures.is_out_of_memory(cause) or isinstance(cause, ConnectionError | TimeoutError))
+
+
+class Inbox:
+    """Commands as they come; only the thread that serves the socket reads it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._reader = FrameReader()
+        self._frames: Iterator[Frame] = iter(())
+
+    def receive(self) -> tuple[Command, memoryview] | None:
+        """Wait for the next command; None once the stream has ended."""
+        return self._next(0)
+
+    def poll(self) -> tuple[Command, memoryview] | None:
+        """Take the next command if one is there."""
+        try:
+            return self._next(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    def interrupt(self) -> None:
+        """End the stream for the thread that waits for it; from any thread."""
+        self._socket.shutdown(socket.SHUT_RD)
+
+    def _next(self, flags: int) -> tuple[Command, memoryview] | None:
+        while True:
+            for message, data in self._frames:
+                try:
+                    return decode_command(message), data
+                except msgspec.DecodeError as error:
+                    raise ProtocolError(f"no command: {error}") from error
+            try:
+                read = self._socket.recv(READ_SIZE, flags)
+            except ConnectionResetError:
+                return None
+            if not read:
+                if self._reader.is_inside_frame:
+                    raise PeerDied("the stream ended in the middle of a frame")
+                return None
+            self._frames = self._reader.feed(read)
+
+
+class Outbox:
+    """Reports from any thread, one at a time; once nobody reads them they are dropped."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._channel = BlockingChannel(sock)
+        self._lock = threading.Lock()
+        self.is_gone = False
+
+    def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
+        """Send one frame whole."""
+        with self._lock:
+            if self.is_gone:
+                return
+            try:
+                self._channel.send(message, data)
+            except (BrokenPipeError, ConnectionResetError):
+                self.is_gone = True  # the reading side sees the end of the stream and leaves
+
+
+class Loop:
+    """Takes commands from the socket and gives batches to the pipelines of their instances."""
+
+    def __init__(
+        self,
+        program: Program,
+        config: ModelConfig,
+        arena: ArenaReader | None,
+        inbox: Inbox,
+        outbox: Outbox,
+        limit: int,
+    ) -> None:
+        self._inbox = inbox
+        self._outbox = outbox
+        self._limit = limit
+        self._waiting: deque[Batch] = deque()  # read while a batch ran inline
+        self._batches: dict[int, Batch] = {}
+        self._is_stopping = False
+        self._error: ProtocolError | None = None  # met while user code was running, raised once it is not
+        self._pipelines: list[Pipeline]
+        if config.instances == 1 and len(program.stages) == 1:
+            self._pipelines = [Inline(program, arena, self._done, self._poll)]
+        else:
+            self._pipelines = [
+                Threaded(program, config.micro_batching, arena, self._done) for _ in range(config.instances)
+            ]
+
+    def start(self) -> None:
+        """Start the threads of the pipelines."""
+        for pipeline in self._pipelines:
+            pipeline.start()
+
+    def run(self) -> int:
+        """Serve until told to stop, or until the stream ends; gives the exit code."""
+        while True:
+            while self._waiting:
+                batch = self._waiting.popleft()
+                self._pipelines[batch.instance].submit(batch)
+            if self._error is not None:
+                raise self._error
+            if self._is_stopping:
+                return 0
+            if (received := self._inbox.receive()) is None:
+                return 0
+            self._take(*received)
+
+    def _take(self, command: Command, data: memoryview) -> None:
+        match command:
+            case Run():
+                self._waiting.append(self._make_batch(command, data))
+            case Cancel():
+                if batch := self._batches.get(command.batch):
+                    batch.cancelled.add(command.index)
+            case Stop():
+                self._is_stopping = True
+            case Load():
+                raise ProtocolError("a worker loads one model, once")
+
+    def _make_batch(self, command: Run, data: memoryview) -> Batch:
+        if not 0 <= command.instance < len(self._pipelines):
+            raise ProtocolError(f"this worker has {len(self._pipelines)} instances, no number {command.instance}")
+        if inline_size(command.items) != len(data):
+            raise ProtocolError(f"batch {command.batch} came with {len(data)} bytes, its parts say another number")
+        batch = self._batches[command.batch] = Batch(command, data, self._outbox, self._limit)
+        return batch
+
+    def _done(self, batch: Batch) -> None:
+        if self._batches.get(batch.number) is batch:  # its answer has left, so its number may be in use again
+            del self._batches[batch.number]
+        if self._is_stopping and not self._batches:
+            self._inbox.interrupt()
+
+    def _poll(self) -> None:
+        """Look for cancellations while a batch runs inline; batches that come meanwhile wait their turn."""
+        try:
+            while received := self._inbox.poll():
+                self._take(*received)
+        except ProtocolError as error:
+            self._error = error
+            self._outbox.is_gone = True

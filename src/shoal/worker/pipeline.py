@@ -1,0 +1,167 @@
+"""The stages of a program, run one batch after the other or side by side.
+
+`Inline` runs on the caller's thread: a lone request crosses no thread. `Threaded` gives each stage its own threads, so
+that preprocessing of one batch overlaps inference of the batch before. A stage's exception is the failure of the slice
+it ran for; no thread ends by one. What a queue between stages may hold is bounded; what waits before the first stage is
+bounded by the front process, which sends no more batches than an instance has places.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Protocol
+
+from shoal.config.model import MicroBatching
+from shoal.wire.memory import ArenaReader
+from shoal.worker import streams
+from shoal.worker.batch import Batch, Slice, rows_of
+from shoal.worker.program import Program, Stage
+
+Done = Callable[[Batch], None]
+_log = logging.getLogger("shoal.worker")
+
+
+class Pipeline(Protocol):
+    """Runs the batches of one instance."""
+
+    def start(self) -> None:
+        """Start its threads, if it has any."""
+        ...
+
+    def submit(self, batch: Batch) -> None:
+        """Run a batch, now or soon; `done` is called once its answers have left."""
+        ...
+
+
+class Inline:
+    """One stage on the caller's thread. `poll` is called between the pieces of a stream."""
+
+    def __init__(self, program: Program, arena: ArenaReader | None, done: Done, poll: Callable[[], None]) -> None:
+        self._program = program
+        self._arena = arena
+        self._done = done
+        self._poll = poll
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def submit(self, batch: Batch) -> None:
+        """Run it whole, now."""
+        (cut,) = batch.slices(0)
+        run_stages(cut, self._program.stages, self._program, self._arena, self._poll)
+        batch.close(cut)
+        batch.finish()
+        self._done(batch)
+
+
+class Threaded:
+    """Every stage with threads of its own."""
+
+    def __init__(self, program: Program, micro: MicroBatching, arena: ArenaReader | None, done: Done) -> None:
+        self._program = program
+        self._arena = arena
+        self._done = done
+        is_staged = len(program.stages) > 1
+        self._slice_size = micro.micro_batch_size if is_staged else 0
+        self._threads = [micro.parallelism.get(stage.name, 1) if is_staged else 1 for stage in program.stages]
+        self._hops = [Hop(0 if column == 0 else 2 * threads) for column, threads in enumerate(self._threads)]
+
+    def start(self) -> None:
+        """Start the threads; they end with the process."""
+        for column, (stage, count) in enumerate(zip(self._program.stages, self._threads, strict=True)):
+            for number in range(count):
+                name = f"{stage.name}-{number}"
+                threading.Thread(target=self._serve, args=(column,), name=name, daemon=True).start()
+
+    def submit(self, batch: Batch) -> None:
+        """Put its slices before the first stage."""
+        for cut in batch.slices(self._slice_size):
+            self._hops[0].put(cut)
+
+    def _serve(self, column: int) -> None:
+        hop = self._hops[column]
+        after = self._hops[column + 1] if column + 1 < len(self._hops) else None
+        stages = self._program.stages[column : column + 1]
+        while True:
+            cut = hop.get()
+            try:
+                run_stages(cut, stages, self._program, self._arena)
+                if cut.places and after is not None:
+                    after.put(cut)
+                else:
+                    self._leave(cut)
+            except BaseException:  # a defect of ours: the thread lives
+                _log.exception("a batch could not be answered")
+
+    def _leave(self, cut: Slice) -> None:
+        batch = cut.batch
+        if batch.close(cut):
+            batch.finish()
+            self._done(batch)
+
+
+class Hop:
+    """The queue before a stage; `put` waits while it holds `limit` slices (0: never)."""
+
+    def __init__(self, limit: int) -> None:
+        self._queue: SimpleQueue[Slice] = SimpleQueue()
+        self._room = threading.Semaphore(limit) if limit else None
+
+    def put(self, cut: Slice) -> None:
+        """Add a slice, once there is room."""
+        if self._room is not None:
+            self._room.acquire()
+        self._queue.put(cut)
+
+    def get(self) -> Slice:
+        """Wait for a slice."""
+        cut = self._queue.get()
+        if self._room is not None:
+            self._room.release()
+        return cut
+
+
+def run_stages(
+    cut: Slice,
+    stages: Sequence[Stage],
+    program: Program,
+    arena: ArenaReader | None,
+    poll: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a slice through these stages; it is left with what is alive, and with nobody once all have ended."""
+    for stage in stages:
+        started = perf_counter()
+        try:
+            _run_stage(cut, stage, program, arena, poll)
+        except BaseException as error:  # SystemExit too: user code does not end the worker
+            cut.fail(error, stage.label)
+        finally:
+            program.context.leave()
+            cut.spend(stage, perf_counter() - started)
+        if not cut.places:
+            return
+
+
+def _run_stage(cut: Slice, stage: Stage, program: Program, arena: ArenaReader | None, poll: Callable[[], None]) -> None:
+    if stage is program.stages[0]:
+        start = cut.start
+        rows = program.read(cut.items, cut.batch.data[start:] if start else cut.batch.data, arena)
+        cut.data = cut.drop_failed(rows, "the request")
+        if not cut.places:
+            return
+    program.context.enter(cut.requests, cut.emit)
+    result = stage.call(cut.data)
+    if not stage.gives_rows:
+        cut.data = cut.drop_failed(result, stage.label)
+        return
+    if streams.is_stream(result):
+        streams.run(cut, result, stage, poll)
+        return
+    results = rows_of(result, len(cut.places), stage.label)
+    if stage is program.stages[-1]:
+        cut.answer(results, stage.label)
+        cut.places = ()
+    else:
+        cut.data = cut.drop_failed(results, stage.label)

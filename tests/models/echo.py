@@ -1,0 +1,7 @@
+"""Gives back what it is given."""
+
+from typing import Any
+
+
+def predict(items: list[Any]) -> list[Any]:
+    return items

@@ -1,0 +1,454 @@
+import math
+
+import pytest
+from benchmarks.policy_sim import CURVES_MS, EMPTY, FifoLane, Simulation, Triton, Workload, World, curve
+
+from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
+from shoal.core.batch import Batch, Stages
+from shoal.core.policy import Decision, Fleet, Hold, Leave, Refuse
+from shoal.core.request import Outcome, Request
+from shoal.core.returns import CONNECTIONS, SHARE, SILENCE, Returns, hold_for
+
+FLAT = {1: 0.020, 256: 0.046}
+STEEP = {1: 0.003, 256: 0.768}  # nothing is saved by going together
+ECHO = {rows: value / 1e3 for rows, value in CURVES_MS["echo"].items()}
+
+
+def ignore(request: Request, outcome: Outcome, is_last: bool) -> None: ...
+
+
+class Server:
+    """One lane, some instances, and a clock that goes where it is told."""
+
+    def __init__(self, policy: Adaptive, instances: int = 1) -> None:
+        self.policy = policy
+        self.lane = FifoLane()
+        self.fleet = Fleet(instances, instances)
+        self.now = 100.0
+        self.made = 0
+        self.names = [str(number) for number in range(instances)]
+
+    def arrive(self, client: int | None = None, patience: float = math.inf, rows: int = 1) -> Request:
+        request = Request(EMPTY, ignore, self.now, client=client, deadline=self.now + patience, rows=rows)
+        self.lane.add(request)
+        self.policy.arrived(request, self.lane, self.fleet, self.now)
+        return request
+
+    def decide(self) -> Decision:
+        return self.policy.decide(self.lane, self.fleet, self.now)
+
+    def leave(self) -> Batch:
+        decision = self.decide()
+        assert isinstance(decision, Leave), decision
+        self.made += 1
+        batch = Batch(self.made, self.lane.pop(decision.rows), decision.reason, self.now)
+        batch.instance = self.names.pop()
+        self.fleet.idle -= 1
+        self.policy.sent(batch, self.fleet, self.now)
+        return batch
+
+    def end(self, batch: Batch, took: float | None = None, stages: Stages | None = None) -> None:
+        self.now = batch.left + (took if took is not None else self.policy.curve.seconds[batch.rows])
+        batch.stages = stages or Stages()
+        self.names.append(batch.instance)
+        self.fleet.idle += 1
+        self.policy.done(batch, self.now)
+
+    def loop(self, clients: int, rounds: int, pause: float = 0.0003) -> None:
+        """Clients that all come back `pause` after their answers, and so ride together."""
+        for _ in range(rounds):
+            self.now += pause
+            for client in range(clients):
+                self.arrive(client)
+            self.end(self.leave_when_due())
+
+    def leave_when_due(self) -> Batch:
+        decision = self.decide()
+        if isinstance(decision, Hold):
+            self.now = decision.until
+        return self.leave()
+
+
+def test_a_lone_request_leaves_at_once_when_nothing_is_known() -> None:
+    server = Server(Adaptive())
+    server.arrive(client=1)
+
+    assert server.decide() == Leave(1, "idle")
+
+
+def test_no_batch_is_larger_than_the_cap() -> None:
+    server = Server(Adaptive(limit=4, profile=FLAT))
+    for _ in range(10):
+        server.arrive()
+
+    assert server.decide() == Leave(4, "full")
+
+
+def test_clients_that_come_straight_back_are_waited_for_and_ride_together() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=3, rounds=20)
+    server.now += 0.0002
+    server.arrive(0)
+
+    held = server.decide()
+    assert isinstance(held, Hold)
+    assert held.reason == "return"
+    server.arrive(1)
+    assert server.decide() == held
+    server.arrive(2)
+    assert server.decide() == Leave(3, "full")
+
+
+def test_a_return_hold_ends_by_itself_when_the_others_stay_away() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=3, rounds=20)
+    answered = server.now
+    server.now += 0.0002
+    server.arrive(0)
+    held = server.decide()
+    assert isinstance(held, Hold)
+
+    total = server.policy.curve.total
+    assert held.until <= answered + SHARE * (total(1) + total(2) - total(3))
+    server.now = held.until
+    assert server.decide() == Leave(1, "return-over")
+
+
+def test_a_client_that_stops_is_waited_for_only_once() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=2, rounds=20)
+    holds = 0
+    for _ in range(5):
+        server.now += 0.0003
+        server.arrive(0)
+        holds += isinstance(server.decide(), Hold)
+        server.end(server.leave_when_due())
+
+    assert holds == 1
+
+
+def test_nobody_waits_for_returns_when_going_together_saves_nothing() -> None:
+    server = Server(Adaptive(profile=STEEP))
+    server.loop(clients=3, rounds=20)
+    server.now += 0.0002
+    server.arrive(0)
+
+    assert server.decide() == Leave(1, "idle")
+
+
+def test_requests_without_a_client_never_count_as_returning() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    for _ in range(40):
+        server.now += 0.0003
+        server.arrive(None)
+        server.arrive(None)
+        server.end(server.leave_when_due())
+
+    assert not server.policy.returns.due
+    assert len(server.policy.returns) == 0
+
+
+def test_a_withdrawn_client_is_not_expected_back() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=2, rounds=20)
+    server.now += 0.0003
+    server.arrive(0)
+    gone = server.arrive(1)
+    batch = server.leave()
+    gone.withdraw(server.now)
+    server.end(batch)
+
+    assert server.policy.returns.expected() == 1
+
+
+def test_a_connection_with_several_requests_in_a_batch_is_expected_back_as_often() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    for _ in range(20):
+        server.now += 0.0003
+        for _ in range(3):
+            server.arrive(client=7)
+        server.end(server.leave_when_due())
+
+    assert server.policy.returns.expected() == 3
+    server.now += 0.0003
+    server.arrive(client=7)
+    assert isinstance(server.decide(), Hold)
+
+
+def test_the_first_of_a_usual_volley_waits_for_the_rest() -> None:
+    policy = Adaptive(profile=FLAT)
+    server = Server(policy)
+    for _ in range(8):
+        server.now += 1.0
+        server.arrive()
+        batch = server.leave()  # the first goes alone
+        for _ in range(4):
+            server.now += 0.0005
+            server.arrive()
+        server.end(batch)
+        server.end(server.leave())
+    server.now += 1.0
+    server.arrive()
+    held = server.decide()
+
+    assert isinstance(held, Hold)
+    assert held.reason == "volley"
+    assert held.until - server.now <= SPAN * policy.curve.seconds[1]
+    server.now = held.until
+    assert server.decide() == Leave(1, "volley-over")
+
+
+def test_arrivals_that_are_no_volley_are_not_waited_for() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    for _ in range(40):
+        server.now += 1.0
+        server.arrive()
+        server.end(server.leave())
+
+
+def test_with_several_instances_open_loop_batches_are_spaced() -> None:
+    server = Server(Adaptive(profile=FLAT), instances=2)
+    for _ in range(200):  # a thousand a second
+        server.now += 0.001
+        server.arrive()
+        server.lane.pop(1)
+    server.arrive()
+    server.leave_when_due()
+    server.now += 0.006  # past the volley the first one opened
+    server.arrive()
+    held = server.decide()
+
+    assert isinstance(held, Hold)
+    assert held.reason == "spacing"
+    assert held.until < server.now + server.policy.curve.seconds[1]
+
+
+def test_rows_are_split_over_idle_instances_where_size_costs_time() -> None:
+    server = Server(Adaptive(profile=STEEP), instances=4)
+    for _ in range(8):
+        server.arrive()
+
+    assert server.decide() == Leave(2, "idle")
+
+
+def test_the_fleet_decides_how_many_instances_there_are_whatever_was_sent() -> None:
+    server = Server(Adaptive(profile=STEEP), instances=4)
+    for _ in range(8):
+        server.arrive()
+    batch = server.leave()
+    server.fleet.size = 1
+    server.fleet.idle = 1
+
+    assert server.decide() == Leave(6, "idle")
+    server.policy.done(batch, server.now)  # its worker died: no stages
+    assert not server.policy._running.ends()
+
+
+def test_a_failed_batch_teaches_nothing() -> None:
+    server = Server(Adaptive())
+    server.arrive(client=1)
+    batch = server.leave()
+    server.policy.done(batch, server.now + 30.0)
+
+    assert server.policy.profile() == {}
+    assert len(server.policy.returns) == 0
+
+
+def test_a_cheap_model_is_never_held_for() -> None:
+    for workload in (Workload("closed", 2), Workload("closed", 10), Workload("volleys", 0.3)):
+        world = World(curve("echo"), workload)
+        report = Simulation(world, Adaptive(profile=ECHO)).run(2000)
+
+        assert set(report.reasons) <= {"idle", "full"}
+
+
+def test_two_clients_ride_together_where_greedy_would_split_them() -> None:
+    world = World(curve("h200"), Workload("closed", 2))
+    adaptive = Simulation(world, Adaptive()).run(1000)
+    greedy = Simulation(world, Triton(256, 0.0)).run(1000)
+
+    assert adaptive.throughput > 1.5 * greedy.throughput
+    assert adaptive.p99 < greedy.p99
+
+
+# -- deadlines ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_cut_so_that_its_head_is_in_time() -> None:
+    server = Server(Adaptive(profile=STEEP))
+    server.arrive(patience=0.020)
+    for _ in range(9):
+        server.arrive(patience=0.2)
+
+    assert server.decide() == Leave(6, "deadline")  # 6 rows take 18 ms, and a tenth more is 19.8
+
+
+def test_what_cannot_be_saved_is_refused_before_it_costs_anything() -> None:
+    server = Server(Adaptive(profile=STEEP))
+    late = [server.arrive(patience=0.002), server.arrive(patience=0.003)]
+    server.arrive(patience=1.0)
+
+    assert server.decide() == Refuse(late)
+    server.lane.pop(2)
+    assert server.decide() == Leave(1, "idle")
+
+
+def test_the_head_is_given_up_when_saving_it_would_lose_more() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    head = server.arrive(patience=0.0222)
+    for _ in range(40):
+        server.arrive(patience=0.030)
+
+    assert server.decide() == Refuse([head])
+
+
+def test_no_hold_lasts_past_a_deadlines_slack() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=3, rounds=20)
+    server.now += 0.0002
+    server.arrive(0, patience=0.0223)
+
+    assert server.decide() == Leave(1, "idle")
+
+
+def test_a_tight_deadline_that_joins_a_hold_shortens_it() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=3, rounds=20)
+    server.now += 0.0002
+    server.arrive(0)
+    assert isinstance(server.decide(), Hold)
+    server.arrive(9, patience=0.0223)
+
+    assert isinstance(server.decide(), Leave)
+
+
+def test_after_many_refusals_one_request_goes_so_that_a_wrong_curve_can_mend() -> None:
+    server = Server(Adaptive(profile={1: 5.0, 2: 6.0}))  # it was slow once, while it warmed up
+    for _ in range(PROBE_AFTER):
+        server.now += 1.0
+        server.arrive(patience=0.5)
+        assert isinstance(server.decide(), Refuse)
+        server.lane.pop(1)
+    probes = 0
+    while server.policy.curve.seconds[1] > 0.4:
+        probes += 1
+        server.arrive(patience=0.5)
+        if isinstance(server.decide(), Refuse):
+            server.lane.pop(1)
+        else:
+            server.end(server.leave(), took=0.010)
+
+    assert probes <= 4 * (PROBE_AFTER + 1)
+
+
+# -- overlapping stages ------------------------------------------------------------------------------------------------
+
+
+def overlapping() -> Server:
+    server = Server(Adaptive(limit=8, profile={1: 0.020, 8: 0.030}))
+    for _ in range(200):
+        server.now += 1.0
+        server.arrive()
+        server.end(server.leave(), stages=Stages(preprocess=0.004))
+    server.arrive()
+    server.leave()
+    return server
+
+
+def test_a_second_batch_is_sent_in_time_for_its_preprocessing() -> None:
+    server = overlapping()
+    began = server.now
+    server.arrive()
+    opens = server.policy.ahead(server.lane, "0", server.now)
+
+    assert opens == pytest.approx(began + server.policy.curve.seconds[1] - 0.004 - LEAD, abs=1e-5)
+
+
+def test_a_full_second_batch_is_sent_at_once() -> None:
+    server = overlapping()
+    for _ in range(8):
+        server.arrive()
+
+    assert server.policy.ahead(server.lane, "0", server.now) == server.now
+
+
+def test_no_third_batch_is_sent_and_none_to_an_instance_that_runs_nothing() -> None:
+    server = overlapping()
+    for _ in range(16):
+        server.arrive()
+    second = Batch(999, server.lane.pop(8), "full", server.now)
+    second.instance = "0"
+    server.policy.sent(second, server.fleet, server.now)
+
+    assert server.policy.ahead(server.lane, "0", server.now) is None
+    assert server.policy.ahead(server.lane, "other", server.now) is None
+
+
+def test_a_batch_sent_ahead_is_counted_from_the_end_of_the_one_before() -> None:
+    policy = Adaptive(limit=8, profile={1: 0.020, 8: 0.030})
+    first, second = Batch(1, [], "full", 0.0), Batch(2, [], "full", 0.015)
+    for batch in (first, second):
+        batch.instance, batch.rows = "0", 8
+        policy.sent(batch, Fleet(1, 0), batch.left)
+        batch.stages = Stages()
+    policy.done(first, 0.030)
+    policy.done(second, 0.060)
+
+    assert policy.profile()[8] == pytest.approx(0.030)
+
+
+def test_answered_clients_are_waited_for_rather_than_overtaken_by_a_batch_sent_ahead() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=4, rounds=40)
+    server.now += 0.0003
+    for client in range(3):
+        server.arrive(client)
+    server.leave_when_due()
+    server.arrive(3)
+
+    assert server.policy.ahead(server.lane, "0", server.now) is None
+
+
+# -- what is remembered of clients -------------------------------------------------------------------------------------
+
+
+def answered(returns: Returns, clients: range, now: float) -> None:
+    returns.answered([Request(EMPTY, ignore, now, client=client) for client in clients], 1.0, now)
+
+
+def test_the_number_of_connections_remembered_is_bounded() -> None:
+    returns = Returns()
+    for start in range(0, 4 * CONNECTIONS, 1024):
+        answered(returns, range(start, start + 1024), now=1.0)
+
+    assert len(returns) <= CONNECTIONS + 1024
+
+
+def test_silent_connections_are_forgotten() -> None:
+    returns = Returns()
+    answered(returns, range(100), now=0.0)
+    for turn in range(1, 4):
+        answered(returns, range(1), now=turn * SILENCE)
+
+    assert len(returns) == 1
+
+
+def test_a_hold_is_never_longer_than_its_share_of_the_saving() -> None:
+    assert hold_for([0.010] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0) == 0.0
+    assert hold_for([0.007] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0) == pytest.approx(0.008)
+
+
+def test_groups_that_rarely_come_back_are_not_waited_for() -> None:
+    assert hold_for([0.007] + [math.inf] * 31, apart=0.040, joint=0.030, riders=2, strangers=0.0) == 0.0
+
+
+def test_retry_after_is_the_time_the_waiting_rows_take() -> None:
+    assert Adaptive().retry_after(10, Fleet(1, 0)) == 1.0
+    assert Adaptive(profile=STEEP).retry_after(10, Fleet(2, 0)) == pytest.approx(0.015)
+
+
+def test_the_policy_tells_what_it_learned() -> None:
+    told = Adaptive(profile=FLAT).describe()
+
+    assert told["milliseconds"] == {1: 20.0, 256: 46.0}
+    assert told["cap"] == 256

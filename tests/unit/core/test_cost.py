@@ -1,0 +1,173 @@
+import math
+
+import pytest
+
+from shoal.core.cost import COLD_CAP, LEAST, CostCurve, interpolate, key_of
+
+FLAT = {1: 0.0201, 256: 0.0456}
+PEAKED = {8: 0.140, 16: 0.260, 32: 0.440, 64: 1.040}  # 32 rows are the most efficient
+
+
+def taught(curve: CostCurve, costs: dict[int, float], times: int = 20) -> CostCurve:
+    for _ in range(times):
+        for rows, seconds in costs.items():
+            curve.learn(rows, seconds)
+    return curve
+
+
+def test_a_curve_that_knows_nothing_asks_for_small_batches() -> None:
+    curve = CostCurve(256)
+
+    assert not curve.is_known
+    assert curve.cap == COLD_CAP
+    assert CostCurve(4).cap == 4
+
+
+def test_one_size_is_enough_to_know_something() -> None:
+    curve = CostCurve(256)
+
+    assert curve.learn(4, 0.010)
+    assert curve.seconds[4] == pytest.approx(0.010)
+    assert curve.seconds[1] < 0.010 < curve.seconds[8]
+
+
+def test_sizes_count_exactly_up_to_eight_and_by_quarter_octaves_above() -> None:
+    assert [key_of(rows) for rows in range(1, 9)] == list(range(1, 9))
+    assert key_of(9) > key_of(8)
+    assert key_of(16) + 4 == key_of(32)
+    assert key_of(250) == key_of(256)
+
+
+def test_between_sizes_seen_the_curve_is_a_straight_line_and_it_goes_on_beyond_them() -> None:
+    table = interpolate({2: 0.010, 4: 0.020, 8: 0.060}, 10)
+
+    assert table[3] == pytest.approx(0.015)
+    assert table[6] == pytest.approx(0.040)
+    assert table[10] == pytest.approx(0.080)
+    assert table[0] == LEAST
+
+
+def test_the_curve_never_falls() -> None:
+    table = interpolate({1: 0.010, 4: 0.030, 8: 0.020, 16: 0.040}, 32)
+
+    assert table == sorted(table)
+
+
+def test_a_sample_weighs_at_least_five_percent() -> None:
+    curve = taught(CostCurve(8), {1: 0.010}, times=1000)
+    for _ in range(16):
+        curve.learn(1, 0.015)  # not so far off that the whole curve shifts
+
+    assert curve.profile()[1] == pytest.approx(0.015 - 0.005 * 0.95**16)
+
+
+def test_a_grown_curve_is_fitted_every_sixteen_samples_and_a_young_one_at_once() -> None:
+    curve = CostCurve(8)
+    assert all(curve.learn(1, 0.010) for _ in range(4))
+    taught(curve, {1: 0.010}, times=200)
+    while not curve.learn(1, 0.010):
+        pass
+
+    assert [curve.learn(1, 0.010) for _ in range(16)] == [False] * 15 + [True]
+
+
+def test_where_larger_is_never_worse_the_cap_grows_to_the_limit() -> None:
+    curve = CostCurve(256)
+    largest = 0
+    for _ in range(100):
+        largest = max(largest, curve.cap)
+        curve.learn(curve.cap, 0.020 + 0.0001 * curve.cap)
+
+    assert largest == 256
+
+
+def test_unseen_sizes_are_tried_up_to_four_times_the_largest_seen() -> None:
+    curve = taught(CostCurve(256), {1: 0.020, 8: 0.021})
+
+    assert curve.cap == 32
+
+
+def test_the_cap_is_the_size_of_most_rows_a_second() -> None:
+    assert taught(CostCurve(256), PEAKED).cap == 32
+
+
+def test_sizes_as_good_as_the_best_give_way_to_the_largest() -> None:
+    seconds = {8: 0.080, 16: 0.160, 32: 0.3216}  # 32 is half a percent worse
+
+    assert taught(CostCurve(32), seconds, times=100).cap == 32
+
+
+def test_a_little_better_is_not_enough_to_change_the_cap() -> None:
+    curve = taught(CostCurve(64), {16: 0.160, 32: 0.330, 64: 1.040}, times=100)
+    assert curve.cap == 16
+    taught(curve, {16: 0.160, 32: 0.3145}, times=200)  # now 1.7 % better than 16
+
+    assert curve.cap == 16
+    taught(curve, {16: 0.160, 32: 0.290}, times=200)
+    assert curve.cap == 32
+
+
+def test_a_stale_size_is_worth_another_look() -> None:
+    curve = taught(CostCurve(64), PEAKED, times=2)
+    caps = set()
+    for _ in range(16 * 400):
+        curve.learn(32, 0.440)
+        caps.add(curve.cap)
+
+    assert max(caps) == 64
+
+
+@pytest.mark.parametrize("factor", [10.0, 0.1])
+def test_a_model_that_changed_as_a_whole_is_known_again_after_three_batches(factor: float) -> None:
+    curve = taught(CostCurve(64), PEAKED, times=50)
+    for _ in range(3):
+        curve.learn(16, 0.260 * factor)
+
+    for rows in (8, 16, 32, 64):
+        assert curve.profile()[rows] == pytest.approx(PEAKED[rows] * factor, rel=0.15)
+
+
+def test_one_stalled_batch_does_not_shift_the_curve() -> None:
+    curve = taught(CostCurve(64), PEAKED, times=50)
+    curve.learn(16, 5.0)
+    curve.learn(16, 0.260)
+    curve.learn(16, 5.0)
+    curve.learn(16, 0.260)
+
+    assert curve.profile()[32] == pytest.approx(0.440)
+
+
+def test_a_profile_starts_the_curve_warm_and_comes_back_out() -> None:
+    curve = CostCurve(256, FLAT)
+
+    assert curve.cap == 256
+    assert curve.seconds[100] == pytest.approx(0.0300, rel=0.01)
+    assert CostCurve(256, curve.profile()).seconds == pytest.approx(curve.seconds)
+
+
+def test_a_profile_with_nonsense_in_it_is_taken_without_the_nonsense() -> None:
+    curve = CostCurve(256, {0: 0.1, -3: 0.1, 2: math.nan, 3: math.inf, 4: -1.0, 5: 0.0})
+
+    assert not curve.is_known
+
+
+def test_total_counts_batches_of_at_most_the_cap() -> None:
+    curve = taught(CostCurve(256), PEAKED)
+
+    assert curve.total(0) == 0.0
+    assert curve.total(70) == pytest.approx(2 * curve.seconds[32] + curve.seconds[6])
+
+
+def test_a_batch_that_took_no_time_is_no_division_by_zero() -> None:
+    curve = CostCurve(8)
+    for _ in range(10):
+        curve.learn(1, 0.0)
+
+    assert curve.seconds[1] > 0.0
+
+
+def test_fitting_is_the_largest_batch_that_ends_in_time() -> None:
+    curve = taught(CostCurve(256), PEAKED)
+
+    assert curve.fitting(0.440) == 32
+    assert curve.fitting(0.0) < 1

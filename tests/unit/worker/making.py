@@ -1,0 +1,97 @@
+"""What the tests of the worker make again and again: contexts, batches, and a front process that only listens."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.config.model import ModelConfig
+from shoal.payload import Buffer
+from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Pieces, Run
+from shoal.worker import forms
+from shoal.worker.batch import Batch
+from shoal.worker.handler import Context
+from shoal.worker.program import Program
+
+Result = bytes | Failure
+BYTES = "application/octet-stream"
+
+
+class Listener:
+    """Keeps what a worker sends and puts each request's answer together."""
+
+    def __init__(self) -> None:
+        self.is_gone = False
+        self.frames: list[tuple[Any, list[bytes]]] = []
+        self._ended = threading.Semaphore(0)
+
+    def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
+        self.frames.append((message, [bytes(part) for part in data]))
+        if isinstance(message, Answered | Ended):
+            self._ended.release()
+
+    def wait(self, batches: int = 1) -> None:
+        for _ in range(batches):
+            assert self._ended.acquire(timeout=20), "a batch was never answered"
+
+    @property
+    def ends(self) -> list[Any]:
+        return [message for message, _ in self.frames if isinstance(message, Answered | Ended)]
+
+    def results(self, batch: int, count: int) -> list[Result]:
+        """What each request was told in the end; a failure wins over the pieces before it."""
+        bodies: list[Any] = [None] * count
+        for message, data in self.frames:
+            if message.batch != batch:
+                continue
+            if isinstance(message, Answered):
+                bodies = list(data)
+            elif isinstance(message, Pieces):
+                sources = iter(data)
+                for piece in message.pieces:
+                    if piece.failure:
+                        bodies[piece.index] = piece.failure
+                    elif piece.size or piece.is_last:
+                        bodies[piece.index] = (bodies[piece.index] or b"") + (next(sources) if piece.size else b"")
+            elif isinstance(message, Ended) and message.failure:
+                bodies = [message.failure if body is None else body for body in bodies]
+        assert None not in bodies, f"unanswered: {bodies}"
+        return bodies
+
+
+def config(**fields: Any) -> ModelConfig:
+    return ModelConfig(**{"name": "m", "path": "m.py", **fields})
+
+
+def context(**fields: Any) -> Context:
+    return Context(config(**fields), "worker-1", "/models/m", {})
+
+
+def program(target: Any, name: str = "", **fields: Any) -> Program:
+    made = context(**fields)
+    forms.initialize(target, made)
+    return forms.make_program(target, name or getattr(target, "__name__", type(target).__name__), made)
+
+
+def body_item(size: int, content_type: str = BYTES, headers: Sequence[tuple[bytes, bytes]] = ()) -> Item:
+    return Item([PartHead("body", content_type, size)], b"id", list(headers))
+
+
+def batch(number: int, bodies: Sequence[bytes], sender: Listener, content_type: str = BYTES, limit: int = 0) -> Batch:
+    items = [
+        Item([PartHead("body", content_type, len(body))], f"{number}-{index}".encode())
+        for index, body in enumerate(bodies)
+    ]
+    return Batch(Run(number, 0, items), memoryview(b"".join(bodies)), sender, limit)
+
+
+def nothing(*_: Any) -> None:
+    """Stands where nothing needs to happen."""
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise error
+
+    return fail
