@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import inspect
 import logging
+import os
 import signal
 import sys
 import time
@@ -12,9 +14,9 @@ from pathlib import Path
 import uvloop
 
 from shoal.alarm import LoopAlarm
-from shoal.archive import find_in_store, name_of
+from shoal.archive import find_in_store, find_source, name_of
 from shoal.clock import MonotonicClock
-from shoal.config.load import model_config
+from shoal.config.load import model_config, server_config
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
 from shoal.core.adaptive import Adaptive
@@ -29,7 +31,7 @@ from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
 from shoal.frontend.server import Server
 from shoal.pool.local import LocalPool
-from shoal.telemetry import Metrics, ModelFacts, ModelStats
+from shoal.telemetry import Metrics, ModelFacts, ModelStats, set_up_logs
 from shoal.wire.memory import Arena
 
 log = logging.getLogger("shoal")
@@ -157,6 +159,38 @@ async def _serve(config: ServerConfig, models: Sequence[ModelConfig], on_started
     await app.drain()
     log.info("stopped")
     return 0
+
+
+def serve(target: str | Path | Callable[..., object], *, name: str = "", **settings: object) -> int:
+    """Serve a Python file, a folder, or a function or class of the running program; until SIGTERM or Ctrl-C.
+
+    Settings are those of the server and of the model by their names in a settings file (`port=9000`, `workers=2`,
+    `batching={"batch_size": 8}`). Returns the exit code.
+    """
+    if callable(target):
+        source, handler = Path(inspect.getfile(target)), target.__qualname__
+        settings = {"handler": handler, **settings}
+    else:
+        source = find_source(str(target))
+    of_server = {key: settings.pop(key) for key in list(settings) if key in ServerConfig.__struct_fields__}
+    config = server_config({}, os.environ, of_server)
+    model = model_config({"name": name or name_of(source), "path": str(source), **settings}, "settings")
+    set_up_logs(config.log_level, config.log_format)
+    return run(config, [model], announce)
+
+
+def announce(app: App) -> None:
+    """Say where the server is: addresses to standard error, the line that scripts wait for to standard output."""
+    addresses = app.server.addresses
+    lines = [
+        f"{what:<11} {where}" for what, where in zip(("inference", "management", "metrics"), addresses, strict=False)
+    ]
+    lines += [f"{'try':<11} curl -X POST {addresses[0]}/predictions/{model.name} -T FILE" for model in app.models]
+    if app.config.page:
+        lines.append(f"{'page':<11} {addresses[0]}/")
+    sys.stderr.write("\n".join(lines) + "\n")
+    sys.stdout.write("Model server started.\n")
+    sys.stdout.flush()
 
 
 def models_from(

@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.progress import Progress
 
 from shoal import app
 from shoal.archive import find_source, name_of
 from shoal.config.load import read_file, server_config
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
+from shoal.demo import assets
 from shoal.errors import ConfigError, LoadFailed, ServingError
 from shoal.telemetry import set_up_logs
 from shoal.version import __version__
@@ -75,10 +77,38 @@ def serve(target: str | None, models: tuple[str, ...], config_file: str | None, 
     start(config, configs)
 
 
+@cli.command()
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Where the page is.  [default: 8080]")
+@click.option("--management-port", type=int, help="Management, on loopback.  [default: 8081]")
+@click.option("--metrics-port", type=int, help="Prometheus metrics.  [default: 8082]")
+def demo(**flags: Any) -> None:
+    """Serve two real models with a page to try them: what is in a picture, and the text in it."""
+    config = server_config({"page": True}, os.environ, flags)
+    with Progress(console=err, transient=True) as progress:
+        ready = assets.ensure(progress)
+    folder = Path(assets.__file__).parent
+    start(
+        config,
+        [
+            ModelConfig(
+                name="bees",
+                path=str(folder / "bees.py"),
+                parameters={"model": str(ready.classifier), "labels": str(ready.labels)},
+            ),
+            ModelConfig(
+                name="ocr",
+                path=str(folder / "ocr.py"),
+                parameters={"detector": str(ready.detector), "recogniser": str(ready.recogniser)},
+            ),
+        ],
+    )
+
+
 def start(config: ServerConfig, models: Sequence[ModelConfig]) -> None:
     """Run a server in the foreground until it is told to stop."""
     set_up_logs(config.log_level, config.log_format)
-    sys.exit(app.run(config, models, _started))
+    sys.exit(app.run(config, models, app.announce))
 
 
 def main() -> None:
@@ -106,16 +136,6 @@ def main() -> None:
 def _say(message: str) -> None:
     err.print("[bold red]error:[/] ", end="")
     err.print(message, markup=False, soft_wrap=True)
-
-
-def _started(server: app.App) -> None:
-    addresses = server.server.addresses
-    for what, where in zip(("inference", "management", "metrics"), addresses, strict=False):
-        err.print(f"{what:<11} {where}", markup=False)
-    for model in server.models:
-        err.print(f"{'try':<11} curl -X POST {addresses[0]}/predictions/{model.name} -T FILE", markup=False)
-    click.echo("Model server started.")
-    sys.stdout.flush()
 
 
 def _model_flags(flags: dict[str, Any]) -> dict[str, Any]:

@@ -445,18 +445,26 @@ def test_a_drain_cuts_what_is_left_at_its_end() -> None:
     run(main)
 
 
-def test_a_port_that_is_taken_leaves_nothing_bound(tmp_path: Path) -> None:
-    path = str(tmp_path / "s")
+def test_a_start_that_fails_halfway_leaves_nothing_bound(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    path.write_text("precious")
 
+    async def main() -> None:
+        listener = Listener(echo, HttpLimits(), lambda size: None, host="127.0.0.1", port=0, unix_path=str(path))
+        with pytest.raises(FileExistsError):
+            await listener.start()
+        assert listener.addresses == []
+
+    run(main)
+
+
+def test_a_port_that_is_taken_is_an_error() -> None:
     async def main() -> None:
         async with serving(echo) as server:
             address = server.listener.addresses[0]
             assert isinstance(address, tuple)
-            host, port = address
-            other = Listener(echo, HttpLimits(), lambda size: None, host=host, port=port, unix_path=path)
+            other = Listener(echo, HttpLimits(), lambda size: None, host=address[0], port=address[1], unix_path=None)
             with pytest.raises(OSError, match="in use"):
                 await other.start()
-            assert other.addresses == []
 
     run(main)
-    assert not os.path.exists(path)

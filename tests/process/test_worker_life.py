@@ -177,18 +177,21 @@ def test_what_is_no_message_is_a_protocol_error(tmp_path: Path, nonsense: bytes)
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "problem"),
     [
-        Load({"name": "m", "path": "x"}, "w", True, 0),
-        Run(1, 5, []),
-        Run(1, 0, [Item([PartHead("body", "", 10)])]),
+        (Load({"name": "m", "path": "x"}, "w", True, 0), "one model, once"),
+        (Run(1, 5, []), "no number 5"),
+        (Run(1, -1, []), "no number -1"),
+        (Run(1, 0, [Item([PartHead("body", "", 10)])]), "came with 0 bytes"),
     ],
 )
-def test_a_command_out_of_place_is_a_protocol_error(tmp_path: Path, command: Load | Run) -> None:
+def test_a_command_out_of_place_is_a_protocol_error(tmp_path: Path, command: Load | Run, problem: str) -> None:
     with serving(tmp_path, ECHO) as front:
         front.send(command)
         assert front.receive()[0] is None
         assert front.exit_code() == 2
+        assert front.process.stderr is not None
+        assert problem in front.process.stderr.read()
 
 
 def test_the_first_command_must_be_load() -> None:

@@ -101,9 +101,9 @@ def test_cancelling_one_stream_leaves_its_neighbour_running(tmp_path: Path) -> N
         assert front.process.stdout is not None
         seen = [piece.index for _ in range(2000) for piece in front.receive()[0].pieces]
         assert seen[-100:] == [1] * 100
+        assert front.process.stdout.readline() == "closed a\n"
         front.cancel(1, 1)
         front.end(2)
-        assert front.process.stdout.readline() == "closed a\n"
         assert front.process.stdout.readline() == "closed b\n"
 
 

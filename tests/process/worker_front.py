@@ -122,7 +122,7 @@ def worker(arena_fd: int = -1) -> Iterator[Front]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**os.environ, "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": ""},
     )
     its.close()
     try:

@@ -24,7 +24,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     development: bool = False  # tracebacks in error bodies
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["plain", "json"] = "plain"
-    page: bool = True  # the demo page at /
+    page: bool = False  # the demo page at /
 
     def __post_init__(self) -> None:
         for field in ("port", "management_port", "metrics_port"):

@@ -132,11 +132,17 @@ class Model:
         except BaseException as error:
             self.fail(str(error))
             raise
+        if self.life in (Life.DRAINING, Life.UNLOADED):
+            raise Unavailable(f"model {self.name!r} was unloaded while it was loading")
         self.move(Life.READY)
 
     async def scale(self, workers: int) -> None:
         """Bring the number of workers to this; a failed model is ready again once workers are up."""
+        if self.life in (Life.DRAINING, Life.UNLOADED):
+            raise Unavailable(f"model {self.name!r} is {self.life.value}")
         await self.pool.scale(workers)
+        if not self.pool.size:
+            self.scheduler.fail_waiting(self._no_workers, self._clock.now())
         if self.life is Life.FAILED and workers:
             self.error = ""
             self.move(Life.READY)
@@ -149,7 +155,8 @@ class Model:
         idle = asyncio.Event()
         self.scheduler.when_idle(idle.set)
         try:
-            await asyncio.wait_for(idle.wait(), timeout)
+            if not idle.is_set():
+                await asyncio.wait_for(idle.wait(), timeout)
         except TimeoutError:
             log.warning("%s %s did not drain in %.0f s; the rest is ended", self.name, self.version, timeout)
         await self.pool.stop(timeout=max(1.0, min(5.0, timeout)))
@@ -175,10 +182,13 @@ class Model:
     def _check_workers(self) -> None:
         if not self.pool.size and self.life is not Life.LOADING:
             self.scheduler.stats.refused += 1
-            raise Unavailable(f"model {self.name!r} has no workers; scale it to at least one")
+            raise self._no_workers()
         if self.pool.trouble:
             self.scheduler.stats.refused += 1
             raise Unavailable(self.pool.trouble, retry_after=10.0)
+
+    def _no_workers(self) -> Unavailable:
+        return Unavailable(f"model {self.name!r} has no workers; scale it to at least one")
 
     def _check_life(self) -> None:
         if self.life is Life.LOADING:

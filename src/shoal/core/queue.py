@@ -45,14 +45,13 @@ class GroupLane:
         return iter(self._requests)
 
     def add(self, request: Request) -> None:
-        """Put the request behind everybody due no later."""
-        requests = self._requests
+        """Put the request behind everybody due no later, and behind those that were taken back."""
         self.rows += request.rows
-        if not requests or due(requests[-1]) <= due(request):
-            requests.append(request)
+        if not self._requests or _place(self._requests[-1]) <= due(request):
+            self._requests.append(request)
         else:
             self._settle()
-            requests.insert(bisect_right(requests, due(request), key=due), request)
+            self._requests.insert(bisect_right(self._requests, due(request), key=_place), request)
 
     def add_first(self, requests: Sequence[Request]) -> None:
         """Put requests that had left already back before everybody, in their order."""
@@ -84,8 +83,9 @@ class GroupLane:
 
     def _settle(self) -> None:
         if self._dead:
+            before = len(self._requests)
             self._requests = deque(request for request in self._requests if request.state is QUEUED)
-            self._dead = 0
+            self._dead -= before - len(self._requests)  # one that has ended but is not forgotten yet is counted then
 
 
 class RequestQueue:
@@ -199,3 +199,8 @@ class RequestQueue:
                 del level[group]
             if not level:
                 del self._levels[priority]
+
+
+def _place(request: Request) -> float:
+    """Where a waiting request stands in its lane: whoever had left already stands before all others."""
+    return -math.inf if request.attempts else due(request)

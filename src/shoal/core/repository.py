@@ -96,8 +96,10 @@ class Repository:
         await asyncio.gather(*(model.drain(timeout) for model in self if model.life is not Life.UNLOADED))
 
     def _forget(self, model: Model) -> None:
+        entry = self._entries.get(model.name)
+        if entry is None or entry.versions.get(model.version) is not model:
+            return  # taken out before, while it was loading
         self.changes += 1
-        entry = self._entries[model.name]
         entry.versions.pop(model.version)
         if not entry.versions:
             del self._entries[model.name]

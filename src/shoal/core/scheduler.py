@@ -57,12 +57,13 @@ class Scheduler:
         self._held: dict[str, list[Batch]] = {}
         self._instances: dict[str, Instance] = {}
         self._retiring: dict[str, Callable[[], None]] = {}
-        self._on_idle: Callable[[], None] | None = None
+        self._closing = 0  # batches freed whose answers are being handed out
+        self._on_idle: list[Callable[[], None]] = []
 
     @property
     def is_idle(self) -> bool:
         """Nothing waits and nothing runs."""
-        return not len(self.batcher.queue) and not any(self._held.values())
+        return not len(self.batcher.queue) and not self._closing and not any(self._held.values())
 
     @property
     def running(self) -> int:
@@ -128,6 +129,7 @@ class Scheduler:
         is_retiring = instance.id in self._retiring
         if not held and not is_retiring:
             self.batcher.fleet.idle += 1
+        self._closing += 1
         self.batcher.done(batch, now)
         if len(self.batcher.queue):
             self.feed(now)
@@ -137,8 +139,9 @@ class Scheduler:
     def closed(self, batch: Batch, now: float, error: Callable[[], ServingError]) -> None:
         """The answers of a freed batch were handed out; whoever got none fails with `error`."""
         batch.close(now, error)
+        self._closing -= 1
         self.stats.record(batch, now)
-        if self._on_idle is not None and self.is_idle:
+        if self._on_idle and self.is_idle:
             self._tell_idle()
 
     def feed(self, now: float) -> None:
@@ -155,13 +158,14 @@ class Scheduler:
             for instance_id, held in self._held.items():
                 if len(held) < self._instances[instance_id].places and instance_id not in self._retiring:
                     wake = min(wake, self._fill(instance_id, now, is_busy=True))
+        self.stats.expired = batcher.expired
         self.alarm.at(min(wake, batcher.queue.next_deadline()))
-        if self._on_idle is not None and self.is_idle:
+        if self._on_idle and self.is_idle:
             self._tell_idle()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back once, when nothing waits and nothing runs any more."""
-        self._on_idle = callback
+        self._on_idle.append(callback)
         if self.is_idle:
             self._tell_idle()
 
@@ -169,6 +173,9 @@ class Scheduler:
         """Nobody will come to run what waits: end it."""
         for request in self.batcher.queue.drain():
             request.answer(error(), True, now)
+            self.stats.failed += 1
+        if self.is_idle:
+            self._tell_idle()
 
     def _fill(self, instance_id: str, now: float, *, is_busy: bool) -> float:
         """Send this instance a batch if one should leave; the time to ask again otherwise."""
@@ -186,6 +193,6 @@ class Scheduler:
         return math.inf
 
     def _tell_idle(self) -> None:
-        callback, self._on_idle = self._on_idle, None
-        if callback is not None:
+        callbacks, self._on_idle = self._on_idle, []
+        for callback in callbacks:
             callback()

@@ -51,6 +51,10 @@ class Link(Protocol):
         """The answer is complete; the connection waits for the next request or closes."""
         ...
 
+    def abort(self) -> None:
+        """Cut the connection."""
+        ...
+
 
 class Exchange:
     """One request, complete, and the way back to its client.
@@ -77,6 +81,7 @@ class Exchange:
         "peer",
         "request_id",
         "target",
+        "timeout",
     )
 
     def __init__(self, link: Link, client: int, peer: str, target: bytes) -> None:
@@ -91,6 +96,7 @@ class Exchange:
         self.headers: list[tuple[bytes, bytes]] = []
         self.content_type = b""
         self.request_id = b""
+        self.timeout = b""  # of x-request-timeout-ms
         self.body: bytes | Block = b""
         self.client = client
         self.peer = peer
@@ -187,6 +193,13 @@ class Exchange:
         if self._chunked and not self._is_head:
             link.send(b"0\r\n\r\n")
         link.answered(self._keep and not self.close_after)
+
+    def abort(self) -> None:
+        """Cut the connection: the only way to tell a client that a started answer will not be completed."""
+        link, self._link = self._link, None
+        self.on_gone = None
+        if link is not None:
+            link.abort()
 
     def _top(self, status: int, reason: bytes, head: bytes, keep: bool) -> bytes:
         """Everything above the framing lines. Checks `head`, so that a missing CRLF cannot merge it with ours."""

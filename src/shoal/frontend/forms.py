@@ -40,7 +40,7 @@ def _multipart(boundary: str, body: bytes) -> list[Part]:
     name, kind, pieces = "", "", bytearray()
     try:
         parser = PushMultipartParser(
-            boundary, content_length=len(body), max_header_count=16, max_segment_count=MOST_PARTS, max_size=len(body)
+            boundary, content_length=len(body), max_header_count=16, max_segment_count=MOST_PARTS
         )
         with parser:
             for event in (*parser.parse(body), *parser.parse(b"")):

@@ -40,6 +40,7 @@ __all__ = ["Application", "HttpLimits", "HttpProtocol", "Hub", "Lend", "error_bo
 Application = Callable[[Exchange], None]
 
 MIN_DRAINED: Final = 64 * 1024  # what a slow reader must take in one write_timeout
+RESET_TIME: Final = 0.02  # after which a client that is gone has answered with a reset, if it is near
 LINGER_TIME: Final = 5.0
 LINGER_BYTES: Final = 64 * 2**20
 LINGERING: Final = 64  # connections over the limit that get a lingering close; more are just closed
@@ -116,6 +117,7 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         self.hub.leave(self)
         self._drop_body()
         self._held.clear()
+        del self._parser  # it knows our callbacks: a cycle only the collector would find
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange._link = None
@@ -313,8 +315,14 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
             if not self._exchange._old and not self._exchange.is_answered:
                 self.send(CONTINUE)
             self.deadline = self.hub.now
+            self.hub.later(RESET_TIME, self._look)
         elif self._phase < BUSY and not self._held:
             self._close()
+
+    def _look(self) -> None:
+        """See whether the client met what we sent with a reset; a nearby one has done so by now."""
+        if self._phase == BUSY and self._eof and hung_up(self._transport):
+            self._transport.abort()
 
     # Ends
 

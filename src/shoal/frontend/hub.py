@@ -63,6 +63,7 @@ class Hub:
     def __init__(self, now: float = 0.0, soon: Callable[[Callable[[], None]], object] | None = None) -> None:
         self.now = now
         self.soon = soon or _call_soon
+        self.later = _call_later if soon is None else _call_never  # a fake loop has the sweep alone
         self.date = _date_line()
         self.draining = False
         self.connections: set[Connection] = set()
@@ -129,6 +130,14 @@ def hung_up(transport: asyncio.BaseTransport) -> bool:
 
 def _call_soon(callback: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(callback)
+
+
+def _call_later(delay: float, callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(delay, callback)
+
+
+def _call_never(delay: float, callback: Callable[[], None]) -> None:
+    pass
 
 
 def _date_line() -> bytes:

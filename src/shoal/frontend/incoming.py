@@ -28,7 +28,7 @@ METHODS: Final = {m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE"
 
 _BLANK_LINE: Final = b"\r\n\r\n"
 _PRIMER: Final = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-_HOST, _LENGTH, _TYPE, _ID, _CONNECTION, _TRANSFER, _EXPECT = range(7)
+_HOST, _LENGTH, _TYPE, _ID, _CONNECTION, _TRANSFER, _EXPECT, _TIMEOUT = range(8)
 _NOTED: Final = {
     b"host": _HOST,
     b"content-length": _LENGTH,
@@ -38,6 +38,7 @@ _NOTED: Final = {
     b"proxy-connection": _CONNECTION,
     b"transfer-encoding": _TRANSFER,
     b"expect": _EXPECT,
+    b"x-request-timeout-ms": _TIMEOUT,
 }
 _sane_id = re.compile(rb"[\x21-\x7e]{1,128}").fullmatch
 
@@ -113,6 +114,10 @@ class Incoming:
 
     def answered(self, keep: bool) -> None:
         """The answer is complete."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Cut the connection."""
         raise NotImplementedError
 
     # Feeding
@@ -213,6 +218,8 @@ class Incoming:
             exchange.request_id = value if _sane_id(value) else b""
         elif noted == _CONNECTION:
             self._is_plain = False
+        elif noted == _TIMEOUT:
+            exchange.timeout = value.strip()
         elif noted == _TRANSFER:
             self._transfer = value.strip().lower()
         else:

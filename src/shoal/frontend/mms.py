@@ -21,7 +21,6 @@ from shoal.payload import Block, Part, Payload, Result
 
 log = logging.getLogger("shoal.inference")
 PREDICTIONS = b"/predictions/"
-TIMEOUT = b"x-request-timeout-ms"
 MOST_ROUTES = 1024  # targets remembered
 MOST_BEHIND = 8 * 2**20  # bytes of a stream kept for a client that does not read
 
@@ -219,8 +218,8 @@ def _take_form(content_type: bytes, body: bytes | Block) -> list[Part]:
 
 
 def _deadline(exchange: Exchange, now: float) -> float:
-    text = exchange.header(TIMEOUT)
-    if text is None:
+    text = exchange.timeout
+    if not text:
         return math.inf
     try:
         milliseconds = float(text)

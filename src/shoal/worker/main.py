@@ -184,7 +184,7 @@ class Loop:
                 self._pipelines[batch.instance].submit(batch)
             if self._error is not None:
                 raise self._error
-            if self._is_stopping:
+            if self._is_stopping and not self._batches:
                 return 0
             if (received := self._inbox.receive()) is None:
                 return 0

@@ -45,6 +45,7 @@ class Stream:
         self._stage = stage
         self._poll = poll
         self._alive = dict.fromkeys(range(len(cut.places)))  # an ordered set
+        self._sources: dict[int, Steps] = {}  # the generators that single requests have
 
     def pull_together(self, steps: Steps) -> None:
         """Each step is a list with one value per request."""
@@ -61,19 +62,15 @@ class Stream:
 
     def pull_in_turn(self, sources: Sequence[Any]) -> None:
         """Each request has its own generator, or a value that is all there is."""
-        try:
-            while self._alive:
-                for index in list(self._alive):
-                    if index in self._alive:  # not cancelled since
-                        self._pull(index, sources[index])
-                        self._leave_cancelled()
-        finally:
-            for source in sources:
-                if isinstance(source, GeneratorType):
-                    _close(source)
+        self._sources = {index: source for index, source in enumerate(sources) if isinstance(source, GeneratorType)}
+        while self._alive:
+            for index in list(self._alive):
+                if index in self._alive:  # not cancelled since
+                    self._pull(index, sources[index])
+                    self._leave_cancelled()
 
     def _pull(self, index: int, source: Any) -> None:
-        if not isinstance(source, GeneratorType):
+        if index not in self._sources:
             self._send([(index, source)], are_last=True)
             return
         try:
@@ -84,8 +81,6 @@ class Stream:
             self._send([(index, error)])
         else:
             self._send([(index, value)])
-            if index not in self._alive:
-                _close(source)
 
     def _send(self, values: Sequence[tuple[int, Any]], are_last: bool = False) -> None:
         """Send a piece for each value that is not None; one that is or meets an error ends its request."""
@@ -127,6 +122,8 @@ class Stream:
         for index in indices:
             del self._alive[index]
             self._cut.batch.outcomes[self._cut.places[index]] = STREAMED
+            if source := self._sources.pop(index, None):
+                _close(source)
 
 
 def _close(steps: Steps) -> None:

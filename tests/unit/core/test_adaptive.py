@@ -8,6 +8,7 @@ from shoal.core.batch import Batch, Stages
 from shoal.core.policy import Decision, Fleet, Hold, Leave, Refuse
 from shoal.core.request import Outcome, Request
 from shoal.core.returns import CONNECTIONS, SHARE, SILENCE, Returns, hold_for
+from shoal.core.triage import MARGIN
 
 FLAT = {1: 0.020, 256: 0.046}
 STEEP = {1: 0.003, 256: 0.768}  # nothing is saved by going together
@@ -208,13 +209,13 @@ def test_arrivals_that_are_no_volley_are_not_waited_for() -> None:
 
 def test_with_several_instances_open_loop_batches_are_spaced() -> None:
     server = Server(Adaptive(profile=FLAT), instances=2)
-    for _ in range(200):  # a thousand a second
-        server.now += 0.001
+    for _ in range(200):  # too far apart to be volleys
+        server.now += 0.006
         server.arrive()
         server.lane.pop(1)
     server.arrive()
-    server.leave_when_due()
-    server.now += 0.006  # past the volley the first one opened
+    server.leave()
+    server.now += 0.0002
     server.arrive()
     held = server.decide()
 
@@ -316,10 +317,14 @@ def test_a_tight_deadline_that_joins_a_hold_shortens_it() -> None:
     server.loop(clients=3, rounds=20)
     server.now += 0.0002
     server.arrive(0)
-    assert isinstance(server.decide(), Hold)
-    server.arrive(9, patience=0.0223)
+    before = server.decide()
+    urgent = server.arrive(9, patience=0.0223)
+    after = server.decide()
 
-    assert isinstance(server.decide(), Leave)
+    assert isinstance(before, Hold)
+    assert isinstance(after, Hold)
+    assert after.until < before.until
+    assert after.until + MARGIN * server.policy.curve.seconds[2] <= urgent.deadline
 
 
 def test_after_many_refusals_one_request_goes_so_that_a_wrong_curve_can_mend() -> None:

@@ -208,6 +208,14 @@ def test_the_application_may_close_after_its_answer(is_streamed: bool) -> None:
     assert client.transport.closed
 
 
+def test_the_application_may_still_decide_to_close_while_it_streams() -> None:
+    client, exchange = asked()
+    exchange.start(200)
+    exchange.close_after = True
+    exchange.end()
+    assert client.transport.closed
+
+
 def test_answering_a_client_that_left_does_nothing() -> None:
     client, exchange = asked()
     client.connection.connection_lost(None)

@@ -237,6 +237,16 @@ def test_a_stream_cut_anywhere_gives_the_same_exchanges(
     assert pieced_answers == answers
 
 
+@pytest.mark.parametrize("message", [GET + b"\r\n", chunked(b"ab"), post(b"x" * 200)], ids=["head", "chunked", "lent"])
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_a_cut_in_the_last_blank_line_does_not_let_the_next_request_slip_in(message: bytes, back: int) -> None:
+    end = message.rindex(b"\r\n\r\n") + 4
+    stream = message + post(b"2") + GET + b"\r\n"
+    cut = run(stream, [end - back], is_late=False)
+    assert len(cut[0]) == 3
+    assert cut == run(stream, [], is_late=False)
+
+
 @given(st.lists(MESSAGES, max_size=3), LAST)
 def test_a_stream_byte_by_byte_gives_the_same_exchanges(messages: list[bytes], last: bytes) -> None:
     stream = b"".join(messages) + last

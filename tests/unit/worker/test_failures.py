@@ -43,6 +43,7 @@ def told(error: BaseException) -> tuple[str, str, int]:
         (HandlerFailed("too dark", status=422), ("handler", "too dark", 422)),
         (HandlerFailed("too dark"), ("handler", "too dark", 0)),
         (PredictionException("not today", 513), ("handler", "not today", 513)),
+        (PredictionException("odd", True), ("handler", "Bees.inference raised PredictionException: odd : True", 0)),
         (MemoryError(), ("handler", "Out of resources", 507)),
         (OutOfMemoryError("CUDA out of memory"), ("handler", "Out of resources", 507)),
         (ValueError("bad\nshape"), ("handler", "Bees.inference raised ValueError: bad shape", 0)),

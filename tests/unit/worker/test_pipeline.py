@@ -109,7 +109,21 @@ def test_a_coroutine_function_is_awaited_and_sees_its_batch() -> None:
         await asyncio.sleep(0)
         return [context.get_request_id(0) for _ in items]
 
-    assert inline(predict, b"x")[0] == [b"1-0"]
+    listener = Listener()
+    pipeline = Inline(program(predict), None, nothing, nothing)
+    for number in (1, 2):
+        pipeline.submit(batch(number, [b"x"], listener))
+    assert listener.results(1, 1) + listener.results(2, 1) == [b"1-0", b"2-0"]
+
+
+def test_nothing_of_a_batch_is_at_hand_after_it() -> None:
+    made = program(lambda items: items)
+    Inline(made, None, nothing, nothing).submit(batch(1, [b"x"], Listener()))
+    assert len(made.context.requests) == 0
+
+
+def test_a_handler_of_one_stage_sees_its_batches_whole() -> None:
+    assert staged(lambda items: [len(items) for _ in items], b"", b"", size=1)[0] == [b"2", b"2"]
 
 
 def test_native_stages_run_in_order() -> None:
@@ -145,6 +159,14 @@ def test_json_that_cannot_be_read_fails_its_item_alone(run: Callable[..., tuple[
     assert messages(results)[1] == "body is not valid JSON: input data was truncated at byte 1"
     assert seen == [1, 3]
     assert isinstance(listener.frames[-1][0], Ended)
+
+
+def test_a_function_is_not_called_when_no_item_could_be_read() -> None:
+    def predict(items: list[Any]) -> list[Any]:
+        pytest.fail("nobody is left")
+
+    results, _ = inline(predict, b"{", b"{", content_type="application/json")
+    assert all("not valid JSON" in message for message in messages(results))
 
 
 def test_an_item_that_cannot_be_decoded_fails_alone() -> None:

@@ -121,7 +121,8 @@ def test_a_piece_that_cannot_be_sent_ends_its_request_and_closes_its_generator()
         finally:
             closed.append(True)
 
-    listener = stream(lambda items: [odd()], 1)
+    kept = odd()  # held here, so that only close() can end it
+    listener = stream(lambda items: [kept], 1)
     assert "a result of type object cannot be sent" in failures(listener)[0].message
     assert closed == [True]
 
@@ -154,11 +155,19 @@ def test_a_cancelled_request_gets_no_more_and_its_generator_is_closed() -> None:
     def cancel(made: Batch, listener: Listener) -> None:
         if len(listener.frames) == 3:
             made.cancelled.add(0)
+        if len(listener.frames) > 4:
+            assert closed == [True], "at once, not when its neighbours are done"
 
-    listener = stream(lambda items: [endless(), iter_of("a", "b", "c")], 2, cancel)
+    kept = endless()
+    listener = stream(lambda items: [kept, iter_of("a", "b", "c")], 2, cancel)
     assert closed == [True]
     assert [piece for piece in said(listener) if piece[0] == 0] == [(0, b"x", False)] * 2
     assert said(listener)[-1] == (1, b"", True)
+
+
+def test_a_request_cancelled_while_its_neighbour_is_served_gets_nothing() -> None:
+    listener = stream(lambda items: [iter_of("a", "b"), iter_of("x")], 2, lambda made, _: made.cancelled.add(1))
+    assert said(listener) == [(0, b"a", False), (0, b"b", False), (0, b"", True)]
 
 
 def iter_of(*values: str) -> Iterator[str]:
@@ -178,7 +187,8 @@ def test_a_lock_step_generator_is_closed_once_all_its_requests_were_cancelled() 
     def cancel(made: Batch, listener: Listener) -> None:
         made.cancelled.add(len(listener.frames) - 1)
 
-    listener = stream(predict, 2, cancel)
+    kept = predict([])
+    listener = stream(lambda items: kept, 2, cancel)
     assert closed == [True]
     assert said(listener) == [(0, b"x", False), (1, b"y", False), (1, b"y", False)]
 
@@ -250,3 +260,16 @@ def test_a_handler_may_send_pieces_before_it_returns() -> None:
     assert said(listener) == [
         (0, b"one", False), (0, b"two", False), (1, b"two", False), (0, b"last", True), (1, b"last", True)
     ]  # fmt: skip
+
+
+def test_nothing_is_sent_early_to_a_request_that_was_cancelled() -> None:
+    listener = Listener()
+    made = batch(1, [b"", b""], listener)
+
+    def predict(items: list[Any], context: Context) -> list[str]:
+        made.cancelled.add(0)
+        context.send(["a", "b"])
+        return ["", ""]
+
+    Inline(program(predict), None, nothing, nothing).submit(made)
+    assert said(listener)[0] == (1, b"b", False)

@@ -1,0 +1,5 @@
+import torhc
+
+
+def predict(items):
+    return [torhc.run(item) for item in items]

@@ -1,0 +1,296 @@
+"""The promises of the adaptive rule, under any order of arrivals, ends, deaths and jumps of the clock."""
+
+import math
+
+from benchmarks.policy_sim import EMPTY, FifoLane, Simulation, Triton, Workload, World, curve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.core.adaptive import EARLY, SPAN, Adaptive
+from shoal.core.batch import Batch, Stages
+from shoal.core.cost import CostCurve
+from shoal.core.policy import Fleet, Hold, Leave, Refuse
+from shoal.core.request import Outcome, Request
+from shoal.core.returns import SHARE
+from shoal.core.triage import MARGIN
+
+HOLDS = {"return", "volley", "spacing"}
+LEAVES = {"idle", "full", "deadline", "probe", *(f"{hold}-over" for hold in HOLDS)}
+SLACK = 1e-9  # of floating point
+
+profiles = st.dictionaries(st.integers(1, 64), st.floats(1e-5, 1.0), max_size=4)
+clients = st.none() | st.integers(0, 5)
+patiences = st.just(math.inf) | st.floats(1e-4, 0.2)
+pauses = st.sampled_from([1e-4, 3e-4, 1e-3, 3e-3, 5e-3])
+steps = st.one_of(
+    st.tuples(st.just("arrive"), clients, patiences, st.integers(1, 3)),
+    st.tuples(st.just("volley"), st.integers(1, 6)),
+    st.tuples(st.just("pass"), st.sampled_from([0.0, 1e-5, 3e-4, 2e-3, 0.02, 1.0, 3600.0])),
+    st.tuples(st.just("end"), st.integers(0, 3)),
+    st.tuples(st.just("die"), st.integers(0, 3)),
+    st.tuples(st.just("start")),
+    st.tuples(st.just("wake")),
+    st.tuples(st.just("round"), st.integers(1, 6), pauses, patiences | st.floats(0.0047, 0.009)),
+)
+
+
+def ignore(request: Request, outcome: Outcome, is_last: bool) -> None: ...
+
+
+class Checked:
+    """A server of which every decision is held against the promises."""
+
+    def __init__(self, policy: Adaptive, instances: int) -> None:
+        self.policy = policy
+        self.lane = FifoLane()
+        self.fleet = Fleet(instances, instances)
+        self.idle = [str(name) for name in range(instances)]
+        self.running: list[Batch] = []
+        self.names = instances
+        self.made = 0
+        self.now = 1000.0
+        self.answered = -math.inf
+        self.held: Hold | None = None  # the hold in force, of which nothing may be added
+        self.holds: set[str] = set()
+
+    def step(self, name: str, *values: object) -> None:
+        getattr(self, f"do_{name}")(*values)
+        self.offer()
+
+    def do_arrive(self, client: int | None, patience: float, rows: int) -> None:
+        request = Request(EMPTY, ignore, self.now, client=client, deadline=self.now + patience, rows=rows)
+        self.lane.add(request)
+        self.policy.arrived(request, self.lane, self.fleet, self.now)
+
+    def do_volley(self, count: int) -> None:
+        for _ in range(count):
+            self.do_arrive(None, math.inf, 1)
+            self.offer()
+            self.now += 1e-4
+
+    def do_round(self, count: int, pause: float, patience: float) -> None:
+        """All that runs ends, and so many clients come back."""
+        while self.running:
+            self.do_end(0)
+            self.offer()
+        for client in range(count):
+            self.now += pause / count
+            self.do_arrive(client, patience, 1)
+            self.offer()
+
+    def do_pass(self, seconds: float) -> None:
+        self.now += seconds
+
+    def do_wake(self) -> None:
+        if self.held is not None and self.idle:
+            self.now = max(self.now, self.held.until)
+            decision = self.policy.decide(self.lane, self.fleet, self.now)
+            assert not isinstance(decision, Hold), "a hold whose time is over must end"
+
+    def do_end(self, index: int) -> None:
+        if self.running:
+            batch = self.running.pop(index % len(self.running))
+            self.now = max(self.now, batch.left + self.true_cost(batch.rows))
+            batch.stages = Stages(0.001, 0.002, 0.001)
+            self.idle.append(batch.instance)
+            self.fleet.idle += 1
+            self.held = None
+            self.policy.done(batch, self.now)
+            self.answered = self.now
+
+    def do_die(self, index: int) -> None:
+        """A worker goes, with its batch if it has one."""
+        if self.running and index % 2:
+            batch = self.running.pop(index % len(self.running))
+            self.fleet.size -= 1
+            self.held = None
+            self.policy.done(batch, self.now)
+        elif self.idle:
+            self.idle.pop()
+            self.fleet.size -= 1
+            self.fleet.idle -= 1
+
+    def do_start(self) -> None:
+        self.names += 1
+        self.idle.append(str(self.names))
+        self.fleet.size += 1
+        self.fleet.idle += 1
+
+    def true_cost(self, rows: int) -> float:
+        return 0.004 + 0.0002 * rows
+
+    def offer(self) -> None:
+        while len(self.lane) and self.idle:
+            decision = self.policy.decide(self.lane, self.fleet, self.now)
+            if isinstance(decision, Hold):
+                return self.check_hold(decision)
+            self.held = None
+            if isinstance(decision, Refuse):
+                self.check_refusal(decision)
+            else:
+                self.leave(decision)
+
+    def check_hold(self, hold: Hold) -> None:
+        policy, rows = self.policy, self.lane.rows
+        assert hold.reason in HOLDS
+        assert hold.until > self.now
+        assert rows < policy.curve.cap, "held a full batch"
+        if self.held is not None:
+            assert hold.until <= self.held.until + SLACK, "an arrival made a hold longer"
+        else:
+            self.holds.add(hold.reason)
+            assert hold.until <= self.bound(hold.reason, rows) + SLACK
+        finish = hold.until + MARGIN * policy.curve.seconds[min(rows, policy.limit)]
+        assert finish <= self.lane[0].deadline + SLACK, "held past the head's deadline"
+        self.held = hold
+
+    def bound(self, reason: str, rows: int) -> float:
+        """The latest end the hold may have, by its reason."""
+        curve = self.policy.curve
+        if reason == "volley":
+            return self.now + SPAN * curve.seconds[1]
+        if reason == "spacing":
+            return max(end for end, _ in self.policy._running.ends())
+        total, due = curve.total, self.policy.returns.expected()
+        saving = max(total(rows) + total(more) - total(rows + more) for more in range(1, due + 1))
+        return self.answered + SHARE * saving
+
+    def check_refusal(self, refuse: Refuse) -> None:
+        seconds = self.policy.curve.seconds[self.policy.curve.cap]
+        assert refuse.requests
+        for index, request in enumerate(refuse.requests):
+            assert request is self.lane[index]
+            assert request.deadline < self.now + MARGIN * seconds, "refused one that could be saved"
+        for _ in refuse.requests:
+            self.lane.pop(1)
+
+    def leave(self, leave: Leave) -> None:
+        assert 1 <= leave.rows <= self.policy.limit
+        assert leave.reason in LEAVES
+        self.made += 1
+        batch = Batch(self.made, self.lane.pop(leave.rows), leave.reason, self.now)
+        batch.instance = self.idle.pop()
+        self.fleet.idle -= 1
+        self.running.append(batch)
+        self.policy.sent(batch, self.fleet, self.now)
+        assert len(self.policy._running) <= self.fleet.size, "an instance that is gone lingers"
+
+
+@settings(deadline=None, max_examples=300)
+@given(profiles, st.integers(1, 64), st.integers(1, 3), st.lists(steps, max_size=60))
+def test_every_decision_keeps_its_promises(
+    profile: dict[int, float], limit: int, instances: int, script: list[tuple[str, ...]]
+) -> None:
+    server = Checked(Adaptive(limit, profile), instances)
+    for step in script:
+        server.step(*step)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.sampled_from([{1: 0.004, 64: 0.0166}, {1: 0.02, 64: 0.0265}, {1: 0.003, 64: 0.1}]),
+    st.integers(1, 3),
+    st.integers(2, 6),
+    st.lists(pauses, min_size=1, max_size=3),
+    st.lists(steps, max_size=40),
+)
+def test_every_decision_keeps_its_promises_once_clients_come_back(
+    profile: dict[int, float], instances: int, count: int, habit: list[float], script: list[tuple[str, ...]]
+) -> None:
+    server = Checked(Adaptive(64, profile), instances)
+    for turn in range(40):
+        server.step("round", count, habit[turn % len(habit)], math.inf)
+    for step in script:
+        server.step(*step)
+
+
+def test_steps_like_these_do_reach_every_kind_of_hold() -> None:
+    loop = Checked(Adaptive(64, {1: 0.02, 64: 0.0265}), 1)
+    for _ in range(30):
+        loop.step("round", 4, 3e-4, math.inf)
+        loop.step("wake")
+    volleys = Checked(Adaptive(64, {1: 0.02, 64: 0.0265}), 1)
+    for _ in range(30):
+        volleys.step("volley", 4)
+        volleys.step("wake")
+        volleys.step("end", 0)
+        volleys.step("end", 0)
+        volleys.step("pass", 1.0)
+    spaced = Checked(Adaptive(64, {1: 0.02, 64: 0.0265}), 2)
+    for _ in range(200):
+        spaced.step("arrive", None, math.inf, 1)
+        spaced.step("pass", 0.0005)
+        if len(spaced.running) == 2:
+            spaced.step("end", 0)
+
+    assert loop.holds == {"return"}
+    assert volleys.holds == {"volley"}
+    assert "spacing" in spaced.holds
+
+
+@given(profiles, st.integers(1, 64), clients)
+def test_a_lone_request_with_no_history_leaves_at_once(
+    profile: dict[int, float], limit: int, client: int | None
+) -> None:
+    server = Checked(Adaptive(limit, profile), 1)
+    server.step("arrive", client, math.inf, 1)
+
+    assert not server.holds
+    assert [batch.rows for batch in server.running] == [1]
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.sampled_from([10.0, 0.1]), st.sampled_from(["h200", "flat", "rtx3090"]), st.sampled_from([1, 2, 10, 60]))
+def test_a_model_that_becomes_ten_times_slower_or_faster_is_followed_within_a_few_batches(
+    factor: float, name: str, count: int
+) -> None:
+    seconds = curve(name)
+    changed = [factor * value for value in seconds]
+    policy = Adaptive()
+    simulation = Simulation(World(seconds, Workload("closed", count)), policy)
+    simulation.run(40 * count)
+    simulation.world.seconds = changed
+    simulation.run(6 * count, warm_up=0.0)
+    after = simulation.run(40 * count, warm_up=0.0)
+    fresh = Simulation(World(changed, Workload("closed", count)), Adaptive()).run(80 * count)
+
+    assert after.throughput > 0.9 * fresh.throughput
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(["h200", "flat", "rtx3090"]),
+    st.sampled_from([Workload("closed", 5), Workload("think", 10), Workload("poisson", 0.3), Workload("volleys", 0.2)]),
+    profiles.filter(bool),
+    st.integers(0, 100),
+)
+def test_with_learning_frozen_at_a_wrong_curve_it_loses_to_greedy_no_more_than_the_bound_of_a_hold(
+    name: str, workload: Workload, wrong: dict[int, float], seed: int
+) -> None:
+    policy = Adaptive(256, wrong)
+    policy.curve = Frozen(256, wrong)
+    policy.curve.cap = 256  # what is tested is waiting, not the size
+    world = World(curve(name), workload, seed=seed)
+    greedy = Simulation(world, Triton(256, 0.0)).run(600)
+    adaptive = Simulation(world, policy).run(600)
+
+    worst_hold = SHARE * policy.curve.seconds[256]
+    assert adaptive.mean <= 1.25 * greedy.mean + worst_hold
+
+
+class Frozen(CostCurve):
+    """A curve that learns nothing."""
+
+    def learn(self, rows: int, seconds: float) -> bool:
+        """Forget what it is told."""
+        return False
+
+
+def test_timers_that_ring_a_little_early_do_not_make_the_rule_spin() -> None:
+    server = Checked(Adaptive(64, {1: 0.02, 64: 0.0265}), 1)
+    while server.held is None:
+        server.step("round", 4, 3e-4, math.inf)
+        server.step("pass", 0.0)
+    server.now = server.held.until - EARLY / 2
+
+    assert isinstance(server.policy.decide(server.lane, server.fleet, server.now), Leave)

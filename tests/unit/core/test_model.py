@@ -1,0 +1,263 @@
+import asyncio
+import logging
+
+import pytest
+
+from shoal.config.model import ModelConfig
+from shoal.core.model import MOVES, Life, Model
+from shoal.errors import LoadFailed, QueueFull, ServingError, Unavailable
+from tests.support import Bench, FakeClock, FakePool, StubInstance, ask
+
+
+class Bed:
+    """A model over a scheduler without workers and a pool that does nothing by itself."""
+
+    def __init__(self, *, limit: int = 100, request_timeout: float = 0.0) -> None:
+        self.bench = Bench(limit=limit)
+        self.pool = FakePool()
+        self.pool.size = 1
+        config = ModelConfig(name="m", path="m.py", request_timeout=request_timeout)
+        self.model = Model(config, self.bench.scheduler, self.pool, FakeClock(5.0))
+
+    def ready(self) -> StubInstance:
+        self.model.move(Life.READY)
+        instance = self.bench.join()
+        self.bench.feed()
+        return instance
+
+
+def test_a_started_model_is_ready() -> None:
+    bed = Bed()
+    asyncio.run(bed.model.start())
+
+    assert bed.model.life is Life.READY
+    assert bed.pool.calls == ["start"]
+    assert not bed.model.is_ready  # nobody could run a request yet
+    bed.bench.join()
+    assert bed.model.is_ready
+
+
+def test_a_model_that_cannot_be_loaded_has_failed_and_says_why() -> None:
+    bed = Bed()
+
+    def fail() -> None:
+        raise LoadFailed("no such module")
+
+    bed.pool.on_start = fail
+    bed.model.submit(waiting := ask())
+    with pytest.raises(LoadFailed):
+        asyncio.run(bed.model.start())
+
+    assert bed.model.life is Life.FAILED
+    assert bed.model.error == "no such module"
+    assert "no such module" in str(waiting.ear.last)
+    with pytest.raises(Unavailable, match="failed: no such module") as refused:
+        bed.model.submit(ask())
+    assert refused.value.retry_after == 10.0
+
+
+def test_requests_wait_while_the_model_is_loading() -> None:
+    bed = Bed()
+    bed.model.submit(request := ask())
+
+    assert not request.has_ended
+    assert len(bed.bench.batcher.queue) == 1
+
+
+def test_a_full_queue_refuses_and_counts_the_refused() -> None:
+    bed = Bed(limit=1)
+    bed.ready()
+    bed.model.submit(ask())
+
+    with pytest.raises(QueueFull):
+        bed.model.submit(ask())
+    assert bed.bench.stats.refused == 1
+
+
+def test_a_model_without_workers_refuses_and_says_what_to_do() -> None:
+    bed = Bed()
+    bed.model.move(Life.READY)
+    bed.pool.size = 0
+
+    with pytest.raises(Unavailable, match="scale it to at least one"):
+        bed.model.submit(ask())
+    assert bed.bench.stats.refused == 1
+
+
+def test_a_model_whose_workers_do_not_come_up_refuses_with_the_reason() -> None:
+    bed = Bed()
+    bed.model.move(Life.READY)
+    bed.pool.trouble = "no worker comes up: out of memory"
+
+    with pytest.raises(Unavailable, match="out of memory") as refused:
+        bed.model.submit(ask())
+    assert refused.value.retry_after == 10.0
+    assert bed.bench.stats.refused == 1
+
+
+def test_a_model_whose_worker_is_being_replaced_lets_requests_wait() -> None:
+    bed = Bed()
+    bed.model.move(Life.READY)
+    bed.model.submit(request := ask())
+
+    assert not request.has_ended
+
+
+@pytest.mark.parametrize(("own", "deadline"), [(float("inf"), 4.5), (2.0, 2.0), (9.0, 4.5)])
+def test_a_request_expires_after_the_models_time_or_its_own_whichever_is_sooner(own: float, deadline: float) -> None:
+    bed = Bed(request_timeout=3.5)
+    bed.ready()
+    bed.model.submit(request := ask(arrived=1.0, deadline=own))
+
+    assert request.deadline == deadline
+
+
+def test_without_a_time_limit_a_request_never_expires() -> None:
+    bed = Bed()
+    bed.ready()
+    bed.model.submit(request := ask())
+
+    assert request.deadline == float("inf")
+
+
+def test_one_whose_client_left_is_withdrawn() -> None:
+    bed = Bed()
+    bed.model.submit(request := ask())
+    bed.model.withdraw(request)
+
+    assert request.has_ended
+    assert request.answered == 5.0
+    assert bed.bench.stats.withdrawn == 1
+
+
+def test_a_draining_model_refuses_the_new_and_finishes_the_old() -> None:
+    bed = Bed()
+    instance = bed.ready()
+    bed.model.submit(old := ask())
+    bed.bench.feed()
+
+    async def story() -> None:
+        draining = asyncio.create_task(bed.model.drain(60.0))
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable, match="is draining"):
+            bed.model.submit(ask())
+        assert not draining.done()
+        bed.bench.finish(instance, b"yes")
+        await draining
+
+    asyncio.run(story())
+    assert old.ear.bodies == [b"yes"]
+    assert bed.model.life is Life.UNLOADED
+    assert bed.pool.calls == ["stop 5"]
+    assert bed.bench.stats.refused == 1
+
+
+def test_what_is_not_finished_in_time_is_ended(caplog: pytest.LogCaptureFixture) -> None:
+    bed = Bed()
+    bed.model.move(Life.READY)
+    bed.model.submit(waiting := ask())
+    with caplog.at_level(logging.WARNING, "shoal"):
+        asyncio.run(bed.model.drain(0.0))
+
+    assert "was unloaded" in str(waiting.ear.last)
+    assert bed.model.life is Life.UNLOADED
+    assert "did not drain in 0 s" in caplog.text
+
+
+def test_an_idle_model_drains_at_once_even_when_given_no_time(caplog: pytest.LogCaptureFixture) -> None:
+    bed = Bed()
+    bed.ready()
+    with caplog.at_level(logging.WARNING, "shoal"):
+        asyncio.run(bed.model.drain(0.0))
+
+    assert bed.model.life is Life.UNLOADED
+    assert caplog.text == ""
+
+
+def test_draining_twice_is_draining_once() -> None:
+    bed = Bed()
+    bed.ready()
+    asyncio.run(bed.model.drain(1.0))
+    asyncio.run(bed.model.drain(1.0))
+
+    assert bed.pool.calls == ["stop 1"]
+
+
+def test_a_model_that_fails_while_it_drains_does_not_keep_anybody_waiting() -> None:
+    bed = Bed()
+    bed.model.move(Life.READY)
+    bed.model.submit(waiting := ask())
+
+    async def story() -> None:
+        draining = asyncio.create_task(bed.model.drain(60.0))
+        await asyncio.sleep(0)
+        bed.model.fail("no worker comes up")
+        await asyncio.wait_for(draining, 5.0)
+
+    asyncio.run(story())
+    assert "no worker comes up" in str(waiting.ear.last)
+    assert bed.model.life is Life.UNLOADED
+
+
+def test_a_model_unloaded_while_it_was_loading_does_not_become_ready() -> None:
+    bed = Bed()
+    bed.pool.on_start = lambda: bed.model.move(Life.DRAINING)
+
+    with pytest.raises(ServingError, match="unloaded while it was loading"):
+        asyncio.run(bed.model.start())
+    assert bed.model.life is Life.DRAINING
+
+
+def test_scaling_brings_the_pool_to_size() -> None:
+    bed = Bed()
+    bed.ready()
+    asyncio.run(bed.model.scale(3))
+
+    assert bed.pool.calls == ["scale 3"]
+
+
+def test_a_failed_model_is_ready_again_once_workers_are_up() -> None:
+    bed = Bed()
+    bed.model.fail("bad luck")
+    asyncio.run(bed.model.scale(0))
+    life_without_workers: Life = bed.model.life
+    asyncio.run(bed.model.scale(1))
+
+    assert life_without_workers is Life.FAILED
+    assert bed.model.life is Life.READY
+    assert bed.model.error == ""
+
+
+def test_scaling_to_nobody_ends_what_waits() -> None:
+    bed = Bed()
+    bed.model.move(Life.READY)
+    bed.model.submit(waiting := ask())
+    asyncio.run(bed.model.scale(0))
+
+    assert "no workers" in str(waiting.ear.last)
+
+
+@pytest.mark.parametrize("life", [Life.DRAINING, Life.UNLOADED])
+def test_a_model_on_its_way_out_is_not_scaled(life: Life) -> None:
+    bed = Bed()
+    bed.model.life = life
+
+    with pytest.raises(Unavailable, match=f"is {life.value}"):
+        asyncio.run(bed.model.scale(1))
+    assert bed.pool.calls == []
+
+
+@pytest.mark.parametrize(
+    ("life", "next"), [(life, other) for life in Life for other in Life if other not in MOVES[life] | {life}]
+)
+def test_a_move_outside_the_table_is_a_mistake(life: Life, next: Life) -> None:
+    model = Bed().model
+    model.life = life
+
+    with pytest.raises(AssertionError):
+        model.move(next)
+
+
+def test_an_unloaded_model_is_at_its_end() -> None:
+    assert MOVES[Life.UNLOADED] == frozenset()
+    assert MOVES.keys() == set(Life)
