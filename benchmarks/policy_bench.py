@@ -27,7 +27,6 @@ from rich.progress import track
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.policy_sim import WORKLOADS, Simulation, Triton, Workload, World, curve
-
 from shoal.core.adaptive import Adaptive
 from shoal.core.policy import Fixed, Policy, Single
 

@@ -194,6 +194,7 @@ class Report:
     mean: float
     batch: float  # mean rows
     refused: int
+    longest_hold: float  # seconds a lane was held while an instance was free
     reasons: dict[str, int] = field(default_factory=dict)
 
 
@@ -229,6 +230,8 @@ class Simulation:
         self._pushed = 0
         self._made = 0
         self._wakes_at = math.inf
+        self._held_since: float | None = None
+        self._longest_hold = 0.0
         arrivals = world.workload.arrivals(world.seconds, world.instances)
         if arrivals:
             self._next_open(arrivals(self._open))
@@ -274,6 +277,7 @@ class Simulation:
         while self.lane and self._idle:
             decision = self.policy.decide(self.lane, self.fleet, self.now)
             if isinstance(decision, Hold):
+                self._held_since = self.now if self._held_since is None else self._held_since
                 return self._sleep(decision.until)
             if isinstance(decision, Leave):
                 self._send(decision)
@@ -286,6 +290,9 @@ class Simulation:
             self._come_again(request)
 
     def _send(self, decision: Leave) -> None:
+        if self._held_since is not None:
+            self._longest_hold = max(self._longest_hold, self.now - self._held_since)
+            self._held_since = None
         self._made += 1
         largest = len(self.world.seconds) - 1
         batch = Batch(self._made, self.lane.pop(min(decision.rows, largest)), decision.reason, self.now)
@@ -330,6 +337,7 @@ class Simulation:
             mean=sum(counted) / len(counted),
             batch=sum(batches) / len(batches),
             refused=self.refused,
+            longest_hold=self._longest_hold,
             reasons=dict(self.reasons),
         )
 

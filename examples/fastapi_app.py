@@ -1,8 +1,8 @@
 """Batching inside a FastAPI app: requests in flight at the same time share one call of the model.
 
-    pip install fastapi uvicorn
-    uvicorn --app-dir examples fastapi_app:app
-    curl -X POST http://127.0.0.1:8000/score -H 'content-type: application/json' -d '{"text": "lovely"}'
+pip install fastapi uvicorn
+uvicorn --app-dir examples fastapi_app:app
+curl -X POST http://127.0.0.1:8000/score -H 'content-type: application/json' -d '{"text": "lovely"}'
 """
 
 from fastapi import FastAPI, HTTPException

@@ -1,8 +1,8 @@
 """Batching inside a Flask app: requests that its threads handle at the same time share one call of the model.
 
-    pip install flask
-    flask --app examples/flask_app.py run            # threads by default; gunicorn: --worker-class gthread --threads 32
-    curl -X POST http://127.0.0.1:5000/score -H 'content-type: application/json' -d '{"text": "lovely"}'
+pip install flask
+flask --app examples/flask_app.py run            # threads by default; gunicorn: --worker-class gthread --threads 32
+curl -X POST http://127.0.0.1:5000/score -H 'content-type: application/json' -d '{"text": "lovely"}'
 """
 
 from flask import Flask, Response, jsonify, request

@@ -1,7 +1,7 @@
 """Is a sentence friendly? Pure Python, in the form a real model has: load once, read one item, run a whole batch.
 
-    shoal serve examples/sentiment.py
-    curl -X POST http://127.0.0.1:8080/predictions/sentiment -H 'content-type: text/plain' -d 'what a lovely day'
+shoal serve examples/sentiment.py
+curl -X POST http://127.0.0.1:8080/predictions/sentiment -H 'content-type: text/plain' -d 'what a lovely day'
 """
 
 import shoal

@@ -98,9 +98,7 @@ def ask(
 ) -> Asked:
     ear, block = Ear(), FakeBlock()
     payload = Payload([Part("body", "", block)])
-    request = Asked(
-        payload, ear, arrived, rows=rows, group=group, priority=priority, deadline=deadline, client=client
-    )
+    request = Asked(payload, ear, arrived, rows=rows, group=group, priority=priority, deadline=deadline, client=client)
     request.ear, request.block = ear, block
     return request
 

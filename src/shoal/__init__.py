@@ -12,7 +12,7 @@ from shoal.worker.handler import Context, Handler
 
 if TYPE_CHECKING:
     from shoal.app import serve
-    from shoal.batched import batched
+    from shoal.embedded.batched import batched
 
 __all__ = [
     "Context",
@@ -26,7 +26,7 @@ __all__ = [
     "batched",
     "serve",
 ]
-_LATE = {"serve": "shoal.app", "batched": "shoal.batched"}
+_LATE = {"serve": "shoal.app", "batched": "shoal.embedded.batched"}
 
 
 def __getattr__(name: str) -> Any:

@@ -20,10 +20,15 @@ def find_in_store(url: str, model_store: str) -> Path:
     if not model_store:
         raise InvalidInput("the server has no model store; start it with --model-store DIR to register models by name")
     store = Path(model_store).resolve()
-    source = (store / url).resolve()
-    if not source.is_relative_to(store) or source == store:
+    try:
+        source = (store / url).resolve()
+        is_inside = source.is_relative_to(store) and source != store
+        is_there = is_inside and source.exists()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL in it, links in a circle: no file has such a name
+        is_inside, is_there = True, False
+    if not is_inside:
         raise ModelNotFound(f"{url} (Relative path is not allowed in url)")
-    if not source.exists():
+    if not is_there:
         raise ModelNotFound(f"{url} (no such file or folder in the model store)")
     return source
 

@@ -142,14 +142,15 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        text = json.dumps(fields, ensure_ascii=False, default=str)
+        return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 class PlainLines(logging.Formatter):
     """For a person at a terminal: time, level, message, then the fields; what handlers print keeps its lines."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as one line, a traceback below it."""
+        """Write a record as one line, a traceback below it, set in so that nothing in it passes for another record."""
         fields = " ".join(
             f"{key}={value}" for key, value in getattr(record, "fields", {}).items() if key != "traceback"
         )
@@ -158,7 +159,7 @@ class PlainLines(logging.Formatter):
         traceback = getattr(record, "fields", {}).get("traceback", "")
         if record.exc_info:
             traceback = self.formatException(record.exc_info)
-        return f"{text}\n{traceback.rstrip()}" if traceback else text
+        return "\n".join([text, *(f"    {_printable(line)}" for line in traceback.rstrip().splitlines())])
 
 
 def set_up_logs(level: str, form: str) -> None:

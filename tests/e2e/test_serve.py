@@ -228,8 +228,8 @@ def test_forms_reach_the_handler_by_part(server: Served) -> None:
     parts = server.ask(
         "/predictions/tricks",
         b'--B\r\nContent-Disposition: form-data; name="x"\r\n\r\none\r\n'
-        b'--B\r\nContent-Disposition: form-data; name="y"; filename="y.json"\r\nContent-Type: application/json\r\n\r\n[2]\r\n'
-        b"--B--\r\n",
+        b'--B\r\nContent-Disposition: form-data; name="y"; filename="y.json"\r\n'
+        b"Content-Type: application/json\r\n\r\n[2]\r\n--B--\r\n",
         headers={"Content-Type": "multipart/form-data; boundary=B"},
     )
     broken = server.ask(
@@ -398,7 +398,8 @@ def test_python_can_serve_a_file(tmp_path: Path) -> None:
             log += process.stderr.readline()
         with socket.create_connection(("127.0.0.1", int(found[1])), timeout=10) as client:
             client.sendall(
-                b"POST /predictions/run HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nfish"
+                b"POST /predictions/run HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+                b"Content-Length: 4\r\n\r\nfish"
             )
             assert client.recv(65536).endswith(b"FISH")
         process.send_signal(signal.SIGTERM)

@@ -5,10 +5,10 @@ import struct
 from pathlib import Path
 
 import pytest
-from tests.process.worker_front import serving, worker
 
 from shoal.wire.memory import Arena
 from shoal.wire.messages import Answered, Cancel, Failure, Item, Load, Loaded, PartHead, Run, Stop, Unloadable
+from tests.process.worker_front import serving, worker
 
 MODELS = Path(__file__).parents[1] / "models"
 ECHO = """

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from tests.process.worker_front import serving
-
 from shoal.wire.messages import Pieces, Stop
+from tests.process.worker_front import serving
 
 STREAM = """
     import threading

@@ -1,11 +1,12 @@
 """Where settings come from: defaults < file < environment < flags. Unknown keys are refused with the nearest name."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
@@ -63,7 +64,8 @@ def convert(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     try:
         return msgspec.convert(dict(values), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {str(error).replace('`$.', '`').replace(' - at `$`', '')}") from None
+        text = str(error) + _choices(kind, str(error))
+        raise ConfigError(f"{where}: {text.replace('`$.', '`').replace(' - at `$`', '')}") from None
 
 
 def _refuse_unknown(kind: type[msgspec.Struct], values: Mapping[str, Any], where: str) -> None:
@@ -76,3 +78,16 @@ def _refuse_unknown(kind: type[msgspec.Struct], values: Mapping[str, Any], where
         inner = fields[key]
         if isinstance(inner, type) and issubclass(inner, msgspec.Struct) and isinstance(value, Mapping):
             _refuse_unknown(inner, value, f"{where}.{key}")
+
+
+def _choices(kind: type[msgspec.Struct], error: str) -> str:
+    """Give the values that would be right, which msgspec leaves out of what it says about a wrong one."""
+    path = re.search(r"`\$\.([\w.]+)`", error)
+    if path is None or not error.startswith("Invalid enum value"):
+        return ""
+    found: Any = kind
+    for name in path[1].split("."):
+        found = {field.name: field.type for field in msgspec.structs.fields(found)}[name]
+    if get_origin(found) is not Literal:  # a table whose keys are meant
+        found = get_args(found)[0]
+    return f"; it is one of: {', '.join(sorted(filter(None, get_args(found))))}"

@@ -1,5 +1,6 @@
 """ModelConfig: what a model is, how it batches, where it runs. Frozen; unknown keys are refused."""
 
+import math
 from typing import Any, Literal
 
 import msgspec
@@ -70,5 +71,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             if getattr(self, field) < low:
                 raise ValueError(f"{field} must be {low} or more, got {getattr(self, field)}")
         for field in ("response_timeout", "startup_timeout"):
-            if getattr(self, field) <= 0:
+            if not 0 < getattr(self, field) < math.inf:
                 raise ValueError(f"{field} is in seconds and must be above 0, got {getattr(self, field)}")
+        if not 0 <= self.request_timeout < math.inf:
+            raise ValueError(f"request_timeout is in seconds and must be 0 or more, got {self.request_timeout}")

@@ -1,5 +1,6 @@
 """ServerConfig: addresses, limits, timeouts. Frozen; unknown keys are refused."""
 
+import math
 from typing import Literal
 
 import msgspec
@@ -33,8 +34,16 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         shares = self.management_port and self.management_port in (self.port, self.metrics_port)
         if shares and self.management_host != self.host:
             raise ValueError(
-                f"management_port {self.management_port} is shared with a listener on {self.host}, but management belongs "
-                f"on {self.management_host}; give it a port of its own, or set management_host to {self.host}"
+                f"management_port {self.management_port} is shared with a listener on {self.host}, but management "
+                f"belongs on {self.management_host}; give it a port of its own, or set management_host to {self.host}"
             )
         if self.max_request_size < 1:
             raise ValueError(f"max_request_size is in bytes and must be above 0, got {self.max_request_size}")
+        if self.max_connections < 1:
+            raise ValueError(f"max_connections must be 1 or more, got {self.max_connections}")
+        if self.shared_memory < 0:
+            raise ValueError(f"shared_memory is in bytes and must be 0 or more, got {self.shared_memory}")
+        if not 0 < self.idle_timeout < math.inf:
+            raise ValueError(f"idle_timeout is in seconds and must be above 0, got {self.idle_timeout}")
+        if not 0 <= self.drain_timeout < math.inf:
+            raise ValueError(f"drain_timeout is in seconds and must be 0 or more, got {self.drain_timeout}")

@@ -25,12 +25,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 B = TypeVar("B")
 
-LAST_WORDS = 5.0  # seconds that a batch has to end in when the interpreter does
+LAST_WORDS = 5.0  # seconds that running batches have to end in when the interpreter does
 CLOCK = MonotonicClock()
 
 
 class Batched(Generic[T, R]):
     """A plain function over a list, called with one item at a time, from any thread or event loop."""
+
+    __name__: str
 
     def __init__(self, home: "ThreadHome", owner: object = None) -> None:
         self._home = home
@@ -49,7 +51,7 @@ class Batched(Generic[T, R]):
 
     def describe(self) -> dict[str, object]:
         """Tell what has happened so far and what the policy has learned."""
-        return self._home.host().describe()
+        return self._home.describe()
 
     def close(self, timeout: float | None = None) -> None:
         """Take nothing new, finish what was taken, end the threads; after `timeout` seconds what waits is refused."""
@@ -58,6 +60,8 @@ class Batched(Generic[T, R]):
 
 class AsyncBatched(Generic[T, R]):
     """A coroutine function over a list, awaited with one item at a time; it runs on the loop of its callers."""
+
+    __name__: str
 
     def __init__(self, home: "LoopHome", owner: object = None) -> None:
         self._home = home
@@ -94,6 +98,11 @@ class ThreadHome:
             return self._start()
         return host
 
+    def describe(self) -> dict[str, object]:
+        """Tell what has happened in this process; starts nothing."""
+        host = self._host if self._process is _process else None
+        return (host or self._new_host()).describe()
+
     def close(self, timeout: float | None) -> None:
         """Close for good, started or not."""
         with _process.lock:
@@ -112,11 +121,14 @@ class ThreadHome:
             if self._host is None or self._process is not _process:
                 if self._is_closed:
                     raise Unavailable(f"{self.name} is closed")
-                host = ThreadHost(self.function, self.name, self._settings, CLOCK)
+                host = self._new_host()
                 host.start()
                 self._host, self._process = host, _process
                 _process.hosts.add(host)
             return self._host
+
+    def _new_host(self) -> ThreadHost:
+        return ThreadHost(self.function, self.name, self._settings, CLOCK)
 
 
 class LoopHome:
@@ -147,6 +159,8 @@ class LoopHome:
 
 class BatchedMethod(Generic[S, B]):
     """A batched method: every instance has a batcher of its own, which ends with the instance."""
+
+    __name__: str
 
     def __init__(self, function: Callable[..., Any], settings: Settings) -> None:
         self._function = function
@@ -190,7 +204,9 @@ class _Weakly:
         self._instance = instance
 
     def __call__(self, items: list[Any]) -> Any:
-        return self._function(self._instance(), items)
+        if (instance := self._instance()) is None:
+            raise ReferenceError("the instance is gone, and with it everybody who waited")
+        return self._function(instance, items)
 
 
 class Decorator(Protocol):

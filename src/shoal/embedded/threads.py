@@ -186,6 +186,7 @@ class ThreadHost:
 
     def close(self, timeout: float | None) -> None:
         """Take nothing new, finish what was taken, end the threads. What waits longer than `timeout` is refused."""
+        end = math.inf if timeout is None else self._clock.now() + timeout
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -198,8 +199,8 @@ class ThreadHost:
         with self._lock:
             alarm = self._alarm.close()
         for thread in (*self._threads, *([alarm] if alarm else [])):
-            if thread is not threading.current_thread():
-                thread.join(0.0 if is_inside else timeout)
+            if not is_inside:
+                thread.join(None if end == math.inf else max(0.0, end - self._clock.now()))
 
     def let_go(self) -> None:
         """End the workers once they have done what they hold. Takes no lock: a garbage collection may call it."""

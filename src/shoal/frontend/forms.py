@@ -26,11 +26,20 @@ def form_parts(content_type: bytes, body: bytes) -> list[Part]:
 def _fields(body: bytes) -> list[Part]:
     try:
         pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_PARTS, strict_parsing=bool(body)
+            body.decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=MOST_PARTS,
+            strict_parsing=bool(body),
+            errors="surrogateescape",
         )
     except ValueError as error:
         raise InvalidInput(f"the body is not a url-encoded form: {error}") from None
-    return [Part(name, "", value.encode("utf-8", "surrogateescape")) for name, value in pairs]
+    named = [(_bytes(name).decode("utf-8", "replace"), _bytes(value)) for name, value in pairs]
+    return [Part(name, "", value) for name, value in named]
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _multipart(boundary: str, body: bytes) -> list[Part]:

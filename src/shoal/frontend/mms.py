@@ -17,11 +17,12 @@ from shoal.errors import HandlerFailed, InvalidInput, ServingError
 from shoal.frontend.exchange import Exchange, header_line
 from shoal.frontend.forms import form_parts, is_form
 from shoal.frontend.status import JSON, error_body, error_head, http_status, json_body
-from shoal.payload import Block, Part, Payload, Result
+from shoal.payload import Part, Payload, Result
 
 log = logging.getLogger("shoal.inference")
 PREDICTIONS = b"/predictions/"
 MOST_ROUTES = 1024  # targets remembered
+MOST_TYPES = 256  # content types remembered
 MOST_BEHIND = 8 * 2**20  # bytes of a stream kept for a client that does not read
 
 
@@ -30,12 +31,13 @@ class Inference:
 
     def __init__(self, repository: Repository, clock: Clock, *, development: bool) -> None:
         self._repository = repository
-        self._clock = clock
         self._development = development
         self._targets: dict[bytes, Model] = {}
         self._seen = -1
         self._names = count(1)
-        self._prefix = os.urandom(6).hex()
+        self._prefix = os.urandom(6).hex().encode()
+        self._now = clock.now
+        self._types: dict[bytes, str] = {}  # content types of bodies that are one value, as text
 
     def predict(self, exchange: Exchange) -> bool:
         """Run a prediction if the target is one; False when it is somebody else's."""
@@ -62,31 +64,41 @@ class Inference:
         )
 
     def _call(self, exchange: Exchange, model: Model) -> None:
-        now = self._clock.now()
-        body, content_type = exchange.body, exchange.content_type
-        id = exchange.request_id or b"%s-%x" % (self._prefix.encode(), next(self._names))
+        now = self._now()
+        id = exchange.request_id or b"%b-%x" % (self._prefix, next(self._names))
         call = Call(exchange, model, id, self._development)
+        kind = self._types.get(exchange.content_type)
         try:
-            if is_form(content_type):
-                parts = _take_form(content_type, body)
-            else:
-                parts = [Part("body", content_type.decode("latin-1"), body)]
-            deadline = _deadline(exchange, now)
+            parts = self._take_apart(exchange) if kind is None else [Part("body", kind, exchange.body)]
+            deadline = _deadline(exchange.timeout, now) if exchange.timeout else math.inf
         except ServingError as error:
-            if not isinstance(body, bytes):
-                body.release()
+            if not isinstance(exchange.body, bytes):
+                exchange.body.release()
             call.refuse(error)
             return
-        request = Request(
-            Payload(parts, exchange.headers), call.answer, now, id=id, client=exchange.client, deadline=deadline
-        )
+        payload = Payload(parts, exchange.headers)
+        request = Request(payload, call.answer, now, id=id, client=exchange.client, deadline=deadline)
         call.request = request
         exchange.on_gone = call.gone
         try:
             model.submit(request)
         except ServingError as error:
-            request.payload.release()
+            payload.release()
             call.refuse(error)
+
+    def _take_apart(self, exchange: Exchange) -> list[Part]:
+        """Make the parts of a request whose content type is a form's, or was not seen yet."""
+        content_type, body = exchange.content_type, exchange.body
+        if not is_form(content_type):
+            if len(self._types) >= MOST_TYPES:
+                self._types.clear()
+            kind = self._types[content_type] = content_type.decode("latin-1")
+            return [Part("body", kind, body)]
+        if isinstance(body, bytes):
+            return form_parts(content_type, body)
+        parts = form_parts(content_type, bytes(body.view))
+        body.release()  # its bytes are in the parts now
+        return parts
 
     def _route(self, exchange: Exchange) -> Model:
         segments = [part for part in exchange.path.decode("ascii", "replace").split("/") if part]
@@ -170,20 +182,19 @@ class Call:
     def _head(self, request: Request, result: Result) -> bytes:
         batch = request.batch
         assert batch is not None
-        note = batch.note or _note(batch)
-        head = b"x-request-id: %b\r\nServer-Timing: queue;dur=%.3f, %b\r\n" % (
+        kind = result.content_type
+        head = b"%bx-request-id: %b\r\nServer-Timing: queue;dur=%.3f, %b\r\n" % (
+            (CONTENT_TYPES.get(kind) or header_line("Content-Type", kind)) if kind else b"",
             self._id,
             1000 * (request.batched - request.arrived),
-            note,
+            batch.note or _note(batch),
         )
-        if result.content_type:
-            head += CONTENT_TYPES.get(result.content_type) or header_line("Content-Type", result.content_type)
-        for name, value in result.headers:
-            head += header_line(name, value)
+        if result.headers:
+            head += b"".join(header_line(name, value) for name, value in result.headers)
         return head
 
 
-CONTENT_TYPES = {"application/json": JSON}
+CONTENT_TYPES = {"application/json": JSON}  # those that need no check
 
 
 def refuse(exchange: Exchange, error: ServingError, *, development: bool = False, id: bytes = b"") -> None:
@@ -209,18 +220,7 @@ def _note(batch: Batch) -> bytes:
     return batch.note
 
 
-def _take_form(content_type: bytes, body: bytes | Block) -> list[Part]:
-    if isinstance(body, bytes):
-        return form_parts(content_type, body)
-    parts = form_parts(content_type, bytes(body.view))
-    body.release()  # its bytes are in the parts now
-    return parts
-
-
-def _deadline(exchange: Exchange, now: float) -> float:
-    text = exchange.timeout
-    if not text:
-        return math.inf
+def _deadline(text: bytes, now: float) -> float:
     try:
         milliseconds = float(text)
     except ValueError:

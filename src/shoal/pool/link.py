@@ -33,6 +33,7 @@ from shoal.wire.messages import (
 )
 
 log = logging.getLogger("shoal.pool")
+BUFFERS = (bytes, bytearray, memoryview)
 JOIN_BELOW = 64 * 1024  # bytes of data that are cheaper copied once than gathered
 
 
@@ -72,6 +73,7 @@ class WorkerLink(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._problem = ""
         self.wants_headers = False
+        self.has_answered = False
         self.running: dict[int, tuple[LinkedInstance, Batch, float]] = {}  # by batch number; when it began to run
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -109,7 +111,7 @@ class WorkerLink(asyncio.Protocol):
             heads = []
             for part in payload.parts:
                 content = part.data
-                if isinstance(content, bytes | bytearray | memoryview):
+                if isinstance(content, BUFFERS):
                     heads.append(PartHead(part.name, part.content_type, len(content)))
                     data.append(content)
                 else:
@@ -162,11 +164,12 @@ class WorkerLink(asyncio.Protocol):
         if held is None:
             raise ProtocolError(f"an end for batch {number}, which this worker does not hold")
         instance, batch, _ = held
-        for other, (owner, later, _) in self.running.items():
-            if owner is instance:  # it begins to run only now
-                self.running[other] = (owner, later, self._clock.now())
+        self.has_answered = True
         batch.stages = Stages(*stages)
         now = self._clock.now()
+        for other, (owner, later, _) in self.running.items():
+            if owner is instance:  # it begins to run only now
+                self.running[other] = (owner, later, now)
         self._scheduler.freed(instance, batch, now)
         for index, outcome, is_last in outcomes:
             batch.requests[index].answer(outcome, is_last, now)

@@ -26,7 +26,6 @@ from shoal.wire.messages import Load, Loaded, Stop, Unloadable
 log = logging.getLogger("shoal.pool")
 BACK_OFF = (0.0, 0.1, 0.5, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
 DIED = "the process died"
-STEADY = 10.0  # seconds up after which an earlier failure is forgotten
 
 
 class Stage(Enum):
@@ -82,6 +81,7 @@ class WorkerSlot:
         self._gone = asyncio.Event()
         self._hung: Batch | None = None
         self._reason = ""  # why it is being killed
+        self._has_served = False  # the process before answered a batch, so starting it is no useless loop
 
     def start(self) -> asyncio.Future[None]:
         """Begin; the future ends when the model is loaded, or with LoadFailed."""
@@ -152,6 +152,7 @@ class WorkerSlot:
         self._move(Stage.WAITING if delay else Stage.STARTING)
         await asyncio.sleep(delay)
         self._move(Stage.STARTING)
+        self._has_served = False
         self._started = time.time()
         try:
             await self._connect()
@@ -229,8 +230,6 @@ class WorkerSlot:
                 log.error("no answer in %.1f s: killed", now - began, extra={"fields": self._fields()})
                 self.kill(f"hung: no answer to a batch of {len(batch)} in {self._config.response_timeout:g} s")
                 return
-        if self.failures and now - self._since > STEADY:
-            self.failures = 0
         self._watch_batches()
 
     # -- end --------------------------------------------------------------------------------------------------------
@@ -240,6 +239,7 @@ class WorkerSlot:
             return
         now = self._clock.now()
         self._stop_watching()
+        self._has_served = link.has_answered
         self._link = None
         hung, self._hung = self._hung, None
         instances, self._instances = self._instances, []
@@ -262,9 +262,7 @@ class WorkerSlot:
     def _failed(self, why: str) -> None:
         """A process that was wanted is gone: start the next after a pause that grows with failures in a row."""
         self.last_error = why
-        self.failures = (
-            1 if self.stage is Stage.READY and self._clock.now() - self._since > STEADY else self.failures + 1
-        )
+        self.failures = 1 if self._has_served else self.failures + 1
         self.kill(why)
         self.old_pid, self.pid = self.pid, -1
         self._close_outputs()

@@ -77,6 +77,8 @@ class Arena:
 
     def take_back(self, order: int, offset: int) -> None:
         """Keep the block for the next; beyond `KEEP` its pages go back to the system."""
+        if self._map.closed:
+            return
         room = 1 << order
         self.lent -= room
         if self._kept + room <= KEEP:
@@ -107,6 +109,6 @@ class ArenaReader:
 
     def read(self, offset: int, size: int) -> memoryview:
         """Look at a block; valid until the batch it came with has ended."""
-        if offset < 0 or offset + size > len(self._view):
+        if offset < 0 or size < 0 or offset + size > len(self._view):
             raise ProtocolError(f"no block of {size} bytes lies at {offset}")
         return self._view[offset : offset + size]

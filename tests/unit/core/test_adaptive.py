@@ -1,73 +1,16 @@
-import math
-
 import pytest
-from benchmarks.policy_sim import CURVES_MS, EMPTY, FifoLane, Simulation, Triton, Workload, World, curve
 
+from benchmarks.policy_sim import CURVES_MS, Simulation, Triton, Workload, World, curve
 from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
-from shoal.core.policy import Decision, Fleet, Hold, Leave, Refuse
-from shoal.core.request import Outcome, Request
-from shoal.core.returns import CONNECTIONS, SHARE, SILENCE, Returns, hold_for
+from shoal.core.policy import Fleet, Hold, Leave, Refuse
+from shoal.core.returns import SHARE
 from shoal.core.triage import MARGIN
+from tests.unit.core.adaptive_server import Server
 
 FLAT = {1: 0.020, 256: 0.046}
 STEEP = {1: 0.003, 256: 0.768}  # nothing is saved by going together
 ECHO = {rows: value / 1e3 for rows, value in CURVES_MS["echo"].items()}
-
-
-def ignore(request: Request, outcome: Outcome, is_last: bool) -> None: ...
-
-
-class Server:
-    """One lane, some instances, and a clock that goes where it is told."""
-
-    def __init__(self, policy: Adaptive, instances: int = 1) -> None:
-        self.policy = policy
-        self.lane = FifoLane()
-        self.fleet = Fleet(instances, instances)
-        self.now = 100.0
-        self.made = 0
-        self.names = [str(number) for number in range(instances)]
-
-    def arrive(self, client: int | None = None, patience: float = math.inf, rows: int = 1) -> Request:
-        request = Request(EMPTY, ignore, self.now, client=client, deadline=self.now + patience, rows=rows)
-        self.lane.add(request)
-        self.policy.arrived(request, self.lane, self.fleet, self.now)
-        return request
-
-    def decide(self) -> Decision:
-        return self.policy.decide(self.lane, self.fleet, self.now)
-
-    def leave(self) -> Batch:
-        decision = self.decide()
-        assert isinstance(decision, Leave), decision
-        self.made += 1
-        batch = Batch(self.made, self.lane.pop(decision.rows), decision.reason, self.now)
-        batch.instance = self.names.pop()
-        self.fleet.idle -= 1
-        self.policy.sent(batch, self.fleet, self.now)
-        return batch
-
-    def end(self, batch: Batch, took: float | None = None, stages: Stages | None = None) -> None:
-        self.now = batch.left + (took if took is not None else self.policy.curve.seconds[batch.rows])
-        batch.stages = stages or Stages()
-        self.names.append(batch.instance)
-        self.fleet.idle += 1
-        self.policy.done(batch, self.now)
-
-    def loop(self, clients: int, rounds: int, pause: float = 0.0003) -> None:
-        """Clients that all come back `pause` after their answers, and so ride together."""
-        for _ in range(rounds):
-            self.now += pause
-            for client in range(clients):
-                self.arrive(client)
-            self.end(self.leave_when_due())
-
-    def leave_when_due(self) -> Batch:
-        decision = self.decide()
-        if isinstance(decision, Hold):
-            self.now = decision.until
-        return self.leave()
 
 
 def test_a_lone_request_leaves_at_once_when_nothing_is_known() -> None:
@@ -147,6 +90,23 @@ def test_requests_without_a_client_never_count_as_returning() -> None:
 
     assert not server.policy.returns.due
     assert len(server.policy.returns) == 0
+
+
+def test_clients_that_take_their_time_are_not_expected_back() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=3, rounds=20, pause=1.0)
+
+    assert server.policy.returns.expected() == 0
+
+
+def test_a_group_that_stayed_away_too_long_is_not_expected_any_more() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    server.loop(clients=3, rounds=20)
+    assert server.policy.returns.expected() == 3
+    server.now += 1.0
+    server.arrive(0)
+
+    assert server.policy.returns.expected() == 0
 
 
 def test_a_withdrawn_client_is_not_expected_back() -> None:
@@ -412,39 +372,6 @@ def test_answered_clients_are_waited_for_rather_than_overtaken_by_a_batch_sent_a
     server.arrive(3)
 
     assert server.policy.ahead(server.lane, "0", server.now) is None
-
-
-# -- what is remembered of clients -------------------------------------------------------------------------------------
-
-
-def answered(returns: Returns, clients: range, now: float) -> None:
-    returns.answered([Request(EMPTY, ignore, now, client=client) for client in clients], 1.0, now)
-
-
-def test_the_number_of_connections_remembered_is_bounded() -> None:
-    returns = Returns()
-    for start in range(0, 4 * CONNECTIONS, 1024):
-        answered(returns, range(start, start + 1024), now=1.0)
-
-    assert len(returns) <= CONNECTIONS + 1024
-
-
-def test_silent_connections_are_forgotten() -> None:
-    returns = Returns()
-    answered(returns, range(100), now=0.0)
-    for turn in range(1, 4):
-        answered(returns, range(1), now=turn * SILENCE)
-
-    assert len(returns) == 1
-
-
-def test_a_hold_is_never_longer_than_its_share_of_the_saving() -> None:
-    assert hold_for([0.010] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0) == 0.0
-    assert hold_for([0.007] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0) == pytest.approx(0.008)
-
-
-def test_groups_that_rarely_come_back_are_not_waited_for() -> None:
-    assert hold_for([0.007] + [math.inf] * 31, apart=0.040, joint=0.030, riders=2, strangers=0.0) == 0.0
 
 
 def test_retry_after_is_the_time_the_waiting_rows_take() -> None:

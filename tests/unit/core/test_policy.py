@@ -1,5 +1,4 @@
 from benchmarks.policy_sim import EMPTY, FifoLane
-
 from shoal.core.batch import Batch
 from shoal.core.policy import Fixed, Fleet, Hold, Leave, Policy, Single
 from shoal.core.request import Outcome, Request

@@ -8,7 +8,7 @@ from shoal.errors import DeadlineExceeded, HandlerFailed, QueueFull, ResponseTim
 from shoal.payload import Result
 from tests.support import Bench, Scripted, ask
 
-# -- feeding ------------------------------------------------------------------------------------------------------------
+# -- feeding -------------------------------------------------------------------------------------------------------
 
 
 def test_offers_of_one_turn_leave_together_at_its_end() -> None:
@@ -148,7 +148,7 @@ def test_the_expired_are_counted_whoever_gave_them_up() -> None:
     assert bench.stats.expired == 2
 
 
-# -- two places ---------------------------------------------------------------------------------------------------------
+# -- two places ----------------------------------------------------------------------------------------------------
 
 
 def test_an_instance_with_two_places_is_sent_the_next_batch_ahead() -> None:
@@ -204,7 +204,7 @@ def test_an_instance_is_idle_again_only_when_it_holds_nothing() -> None:
     assert bench.fleet.idle == 1
 
 
-# -- ends ---------------------------------------------------------------------------------------------------------------
+# -- ends ----------------------------------------------------------------------------------------------------------
 
 
 def test_each_request_gets_its_own_answer_and_whoever_got_none_fails() -> None:
@@ -289,7 +289,7 @@ def test_one_that_leaves_on_hearing_a_piece_hears_no_other() -> None:
     assert request.block.released == 1
 
 
-# -- instances come and go ----------------------------------------------------------------------------------------------
+# -- instances come and go -----------------------------------------------------------------------------------------
 
 
 def test_what_a_dead_instance_held_runs_again_before_everybody_else() -> None:
@@ -441,7 +441,7 @@ def test_a_retiring_instance_that_dies_gives_its_batch_to_the_others() -> None:
     assert (bench.fleet.size, bench.fleet.idle) == (1, 0)
 
 
-# -- idle ---------------------------------------------------------------------------------------------------------------
+# -- idle ----------------------------------------------------------------------------------------------------------
 
 
 def idle_of(bench: Bench) -> list[str]:

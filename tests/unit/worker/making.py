@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from shoal.config.model import ModelConfig
+from shoal.config.model import MicroBatching, ModelConfig
 from shoal.payload import Buffer
 from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Pieces, Run
 from shoal.worker import forms
 from shoal.worker.batch import Batch
 from shoal.worker.handler import Context
+from shoal.worker.pipeline import Inline, Threaded
 from shoal.worker.program import Program
 
 Result = bytes | Failure
@@ -95,3 +96,43 @@ def failing(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return fail
+
+
+STAGES = ("preprocess", "inference", "postprocess")
+
+
+class Doubler:
+    """Native: a number in, its double out."""
+
+    def decode(self, item: Any) -> int:
+        return int(item)
+
+    def inference(self, data: list[int]) -> list[int]:
+        return [2 * number for number in data]
+
+    def encode(self, output: int) -> str:
+        return str(output)
+
+
+def inline(target: Any, *bodies: bytes, content_type: str = "", limit: int = 0) -> tuple[list[Result], Listener]:
+    """Run one batch on this thread."""
+    listener = Listener()
+    Inline(program(target), None, nothing, nothing).submit(batch(1, bodies, listener, content_type, limit))
+    return listener.results(1, len(bodies)), listener
+
+
+def staged(
+    target: Any, *bodies: bytes, size: int = 0, threads: int = 1, content_type: str = ""
+) -> tuple[list[Result], Listener]:
+    """Run one batch through threads."""
+    listener = Listener()
+    micro = MicroBatching(micro_batch_size=size, parallelism=dict.fromkeys(STAGES, threads))  # type: ignore[arg-type]
+    pipeline = Threaded(program(target), micro, None, nothing)
+    pipeline.start()
+    pipeline.submit(batch(1, bodies, listener, content_type))
+    listener.wait()
+    return listener.results(1, len(bodies)), listener
+
+
+def messages(results: list[Result]) -> list[str]:
+    return [result.message if isinstance(result, Failure) else "" for result in results]

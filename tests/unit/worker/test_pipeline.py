@@ -1,57 +1,27 @@
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.unit.worker.making import Listener, Result, batch, failing, nothing, program
+from tests.unit.worker.making import (
+    STAGES,
+    Doubler,
+    Listener,
+    Result,
+    batch,
+    failing,
+    inline,
+    messages,
+    nothing,
+    program,
+    staged,
+)
 
 from shoal.config.model import MicroBatching
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.wire.messages import Answered, Ended, Failure, Pieces
 from shoal.worker.handler import Context, Handler
 from shoal.worker.pipeline import Inline, Threaded
-
-STAGES = ("preprocess", "inference", "postprocess")
-
-
-class Doubler:
-    """Native: a number in, its double out."""
-
-    def decode(self, item: Any) -> int:
-        return int(item)
-
-    def inference(self, data: list[int]) -> list[int]:
-        return [2 * number for number in data]
-
-    def encode(self, output: int) -> str:
-        return str(output)
-
-
-def inline(target: Any, *bodies: bytes, content_type: str = "", limit: int = 0) -> tuple[list[Result], Listener]:
-    """Run one batch on this thread."""
-    listener = Listener()
-    Inline(program(target), None, nothing, nothing).submit(batch(1, bodies, listener, content_type, limit))
-    return listener.results(1, len(bodies)), listener
-
-
-def staged(
-    target: Any, *bodies: bytes, size: int = 0, threads: int = 1, content_type: str = ""
-) -> tuple[list[Result], Listener]:
-    """Run one batch through threads."""
-    listener = Listener()
-    micro = MicroBatching(micro_batch_size=size, parallelism=dict.fromkeys(STAGES, threads))  # type: ignore[arg-type]
-    pipeline = Threaded(program(target), micro, None, nothing)
-    pipeline.start()
-    pipeline.submit(batch(1, bodies, listener, content_type))
-    listener.wait()
-    return listener.results(1, len(bodies)), listener
-
-
-def messages(results: list[Result]) -> list[str]:
-    return [result.message if isinstance(result, Failure) else "" for result in results]
 
 
 def test_a_plain_function_answers_in_one_frame() -> None:
@@ -162,10 +132,14 @@ def test_json_that_cannot_be_read_fails_its_item_alone(run: Callable[..., tuple[
 
 
 def test_a_function_is_not_called_when_no_item_could_be_read() -> None:
+    calls: list[Any] = []
+
     def predict(items: list[Any]) -> list[Any]:
-        pytest.fail("nobody is left")
+        calls.append(items)
+        return items
 
     results, _ = inline(predict, b"{", b"{", content_type="application/json")
+    assert calls == []
     assert all("not valid JSON" in message for message in messages(results))
 
 
@@ -191,11 +165,15 @@ def test_an_item_that_cannot_be_encoded_fails_alone() -> None:
 
 
 def test_inference_is_not_called_when_no_item_is_left() -> None:
+    calls: list[Any] = []
+
     class Deaf(Doubler):
         def inference(self, data: list[int]) -> list[int]:
-            pytest.fail("nobody is left")
+            calls.append(data)
+            return data
 
     results, _ = staged(Deaf(), b"x", b"y")
+    assert calls == []
     assert all("could not be read" in message for message in messages(results))
 
 
@@ -352,111 +330,6 @@ def test_the_context_counts_the_items_that_are_left() -> None:
     (pieces,) = [message.pieces for message, _ in listener.frames if isinstance(message, Pieces)]
     headers = {piece.index: piece.headers for piece in pieces}
     assert headers == {0: [("X-Number", "0")], 1: [], 2: [("X-Number", "2")]}
-
-
-def test_preprocessing_overlaps_inference_of_the_batch_before() -> None:
-    together = threading.Barrier(2, timeout=20)
-
-    class Meeting:
-        def decode(self, item: Any) -> Any:
-            if item == b"second":
-                together.wait()
-            return item
-
-        def inference(self, data: Any) -> Any:
-            if data == [b"first"]:
-                together.wait()
-            return data
-
-    made = program(Meeting())
-    assert made.places == 2
-    listener = Listener()
-    pipeline = Threaded(made, MicroBatching(), None, nothing)
-    pipeline.start()
-    pipeline.submit(batch(1, [b"first"], listener))
-    pipeline.submit(batch(2, [b"second"], listener))
-    listener.wait(2)
-    assert listener.results(1, 1) == [b"first"]
-    assert listener.results(2, 1) == [b"second"]
-
-
-def test_a_failing_slice_fails_only_its_own_items() -> None:
-    class Fussy(Doubler):
-        def inference(self, data: list[int]) -> list[int]:
-            if 3 in data:
-                raise RuntimeError("three")
-            return super().inference(data)
-
-    results, _ = staged(Fussy(), *[b"%d" % number for number in range(6)], size=2)
-    assert results[:2] == [b"0", b"2"]
-    assert results[4:] == [b"8", b"10"]
-    assert messages(results)[2:4] == ["Fussy.inference raised RuntimeError: three"] * 2
-
-
-def test_two_failing_slices_keep_their_own_reasons() -> None:
-    class Fussy(Doubler):
-        def inference(self, data: list[int]) -> list[int]:
-            raise RuntimeError(f"not {data[0]}")
-
-    assert messages(staged(Fussy(), b"1", b"2", size=1)[0]) == [
-        f"Fussy.inference raised RuntimeError: not {number}" for number in (1, 2)
-    ]
-
-
-def test_slices_of_one_batch_overlap() -> None:
-    together = threading.Barrier(3, timeout=20)
-
-    class Meeting(Doubler):
-        def inference(self, data: list[int]) -> list[int]:
-            together.wait()
-            return super().inference(data)
-
-    assert staged(Meeting(), b"1", b"2", b"3", size=1, threads=3)[0] == [b"2", b"4", b"6"]
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    bodies=st.lists(st.sampled_from([b"1", b"22", b"bad", b"", b"5"]), min_size=1, max_size=20),
-    size=st.integers(0, 7),
-    threads=st.integers(1, 3),
-)
-def test_micro_batches_keep_every_answer_with_its_request(bodies: list[bytes], size: int, threads: int) -> None:
-    results, listener = staged(Doubler(), *bodies, size=size, threads=threads)
-    for body, result in zip(bodies, results, strict=True):
-        if body in (b"bad", b""):
-            assert isinstance(result, Failure)
-        else:
-            assert result == b"%d" % (2 * int(body))
-    assert len(listener.ends) == 1
-
-
-def test_a_stage_waits_when_the_next_one_is_full() -> None:
-    decoded = 0
-    proceed = threading.Event()
-    reached = threading.Event()
-
-    class Eager(Doubler):
-        def decode(self, item: Any) -> int:
-            nonlocal decoded
-            decoded += 1
-            if decoded == 4:  # one with inference, two between, one that waits for room
-                reached.set()
-            return int(item)
-
-        def inference(self, data: list[int]) -> list[int]:
-            assert proceed.wait(20)
-            return data
-
-    listener = Listener()
-    pipeline = Threaded(program(Eager()), MicroBatching(micro_batch_size=1), None, nothing)
-    pipeline.start()
-    pipeline.submit(batch(1, [b"1"] * 10, listener))
-    assert reached.wait(20)
-    assert not listener.frames
-    assert decoded == 4
-    proceed.set()
-    listener.wait()
-    assert listener.results(1, 10) == [b"1"] * 10
 
 
 def test_an_error_in_initialize_is_raised_to_whoever_loads() -> None:
