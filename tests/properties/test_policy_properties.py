@@ -186,7 +186,7 @@ def test_every_decision_keeps_its_promises(
         server.step(*step)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from([{1: 0.004, 64: 0.0166}, {1: 0.02, 64: 0.0265}, {1: 0.003, 64: 0.1}]),
     st.integers(1, 3),
@@ -204,13 +204,13 @@ def test_every_decision_keeps_its_promises_once_clients_come_back(
         server.step(*step)
 
 
-@settings(deadline=None, max_examples=150)
-@given(st.integers(2, 6), pauses, st.floats(0.0, 1.0), st.floats(0.004, 0.012))
+@settings(deadline=None, max_examples=80)
+@given(st.integers(3, 6), st.sampled_from([1e-3, 2e-3]), st.floats(0.0, 1.0), st.floats(0.004, 0.012))
 def test_no_hold_lasts_past_a_deadlines_slack_whatever_the_deadline(
     count: int, pause: float, share: float, patience: float
 ) -> None:
     server = Checked(Adaptive(64, {1: 0.0042, 64: 0.0168}), 1)
-    for _ in range(40):
+    for _ in range(300 // count):  # until they are no strangers
         server.step("round", count, pause, math.inf)
     while server.running:
         server.step("end", 0)

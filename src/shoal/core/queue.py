@@ -47,7 +47,7 @@ class GroupLane:
     def add(self, request: Request) -> None:
         """Put the request behind everybody due no later, and behind those that were taken back."""
         self.rows += request.rows
-        if not self._requests or _place(self._requests[-1]) <= due(request):
+        if not self._requests or _is_behind(self._requests[-1], request):
             self._requests.append(request)
         else:
             self._settle()
@@ -109,7 +109,8 @@ class RequestQueue:
         lane = self._lane(request)
         lane.add(request)
         self._size += 1
-        self._watch(request)
+        if request.deadline < math.inf:
+            self._watch(request)
         return lane
 
     def add_first(self, requests: Sequence[Request]) -> None:
@@ -117,7 +118,8 @@ class RequestQueue:
         for request in reversed(requests):
             self._lane(request).add_first([request])
             self._size += 1
-            self._watch(request)
+            if request.deadline < math.inf:
+                self._watch(request)
 
     def forget(self, request: Request) -> None:
         """Take out a request that ended while it waited here."""
@@ -181,12 +183,11 @@ class RequestQueue:
         return lane
 
     def _watch(self, request: Request) -> None:
-        if request.deadline < math.inf:
-            self._order += 1
-            heapq.heappush(self._deadlines, (request.deadline, self._order, request))
-            if len(self._deadlines) > 2 * self._size + 1024:
-                self._deadlines = [entry for entry in self._deadlines if entry[2].state is QUEUED]
-                heapq.heapify(self._deadlines)
+        self._order += 1
+        heapq.heappush(self._deadlines, (request.deadline, self._order, request))
+        if len(self._deadlines) > 2 * self._size + 1024:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].state is QUEUED]
+            heapq.heapify(self._deadlines)
 
     def _tidy(self) -> None:
         """Forget empty lanes, so that clients cannot grow the table by inventing groups."""
@@ -199,6 +200,13 @@ class RequestQueue:
                 del level[group]
             if not level:
                 del self._levels[priority]
+
+
+def _is_behind(last: Request, request: Request) -> bool:
+    """Whether the request belongs behind the last of its lane; the usual answer is found without arithmetic."""
+    if last.deadline == request.deadline and last.arrived <= request.arrived:
+        return True
+    return _place(last) <= due(request)
 
 
 def _place(request: Request) -> float:

@@ -250,7 +250,11 @@ def test_whoever_left_or_runs_does_not_expire() -> None:
 def test_a_request_taken_back_still_expires_once() -> None:
     request = ask(deadline=1.0)
     queue = queue_of(request)
-    queue.add_first(taken(queue, 1))
+    back = taken(queue, 1)
+    request.state = State.RUNNING
+    assert queue.next_deadline() == math.inf
+    request.state = State.QUEUED
+    queue.add_first(back)
 
     assert queue.next_deadline() == 1.0
     for expired in queue.expired(2.0):
