@@ -2,18 +2,23 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready-$(shell cat pyproject.toml Makefile | cksum | cut -d' ' -f1)
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+STAMP  := $(shell cat pyproject.toml Makefile | cksum | cut -d' ' -f1)
 
 .PHONY: setup serve test check format clean
-setup: $(READY)
+setup: $(VENV)/.tested-$(STAMP)
 
-$(READY):
+$(VENV)/.served-$(STAMP):
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[demo]" --group dev
-	@rm -f $(VENV)/.ready-* && touch $@
+	$(PIP) install --editable ".[demo]"
+	@rm -f $(VENV)/.served-* && touch $@
 
-serve: setup
+$(VENV)/.tested-$(STAMP): $(VENV)/.served-$(STAMP)
+	$(PIP) install --upgrade "pip>=25.1"
+	$(PIP) install --group dev
+	@rm -f $(VENV)/.tested-* && touch $@
+
+serve: $(VENV)/.served-$(STAMP)
 	$(BIN)/shoal demo
 
 check: setup

@@ -198,6 +198,7 @@ def test_closing_finishes_what_was_taken_and_refuses_what_comes(kind: str) -> No
         await turns()
         closings = [asyncio.ensure_future(subject.close()) for _ in range(2)]
         await turns()
+        assert not any(closing.done() for closing in closings)
         subject.gated.let(2)
         await asyncio.gather(*closings)
         assert (await first, await second) == (0, 2)
