@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import uvloop
@@ -19,14 +19,13 @@ from shoal.clock import MonotonicClock
 from shoal.config.load import model_config, server_config
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
-from shoal.core.adaptive import Adaptive
 from shoal.core.batcher import Batcher
+from shoal.core.choice import policy_for
 from shoal.core.model import Model
-from shoal.core.policy import Fixed, Policy, Single
 from shoal.core.queue import RequestQueue
 from shoal.core.repository import Repository
 from shoal.core.scheduler import Scheduler
-from shoal.errors import InvalidInput, ServingError
+from shoal.errors import ConfigError, InvalidInput
 from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
 from shoal.frontend.server import Server
@@ -35,7 +34,7 @@ from shoal.telemetry import Metrics, ModelFacts, ModelStats, set_up_logs
 from shoal.wire.memory import Arena
 
 log = logging.getLogger("shoal")
-LARGEST_BATCH = 256  # rows, where nobody set a limit
+Target = str | Path | Callable[..., object]  # a file or folder, or a function or class of the running program
 
 
 class App:
@@ -83,7 +82,9 @@ class App:
     def _build(self, config: ModelConfig) -> Model:
         stats = ModelStats(config.name, config.version)
         alarm = LoopAlarm(asyncio.get_running_loop(), self.clock)
-        batcher = Batcher(RequestQueue(config.name, config.queue_size), policy_of(config))
+        batching = config.batching
+        policy = policy_for(batching.rule, batching.batch_size, batching.max_batch_delay)
+        batcher = Batcher(RequestQueue(config.name, config.queue_size), policy)
         scheduler = Scheduler(batcher, alarm, stats, max_attempts=config.max_attempts)
         alarm.connect(scheduler.feed)
         pool = LocalPool(config, scheduler, self.arena, self.clock, development=self.config.development)
@@ -121,18 +122,6 @@ class App:
         return model_config(values, "parameters")
 
 
-def policy_of(config: ModelConfig) -> Policy:
-    """Make the rule by which the model's batches leave."""
-    batching = config.batching
-    match batching.rule:
-        case "single":
-            return Single()
-        case "fixed":
-            return Fixed(max(1, batching.batch_size), batching.max_batch_delay / 1000)
-        case "adaptive":
-            return Adaptive(batching.batch_size or LARGEST_BATCH)
-
-
 def run(config: ServerConfig, models: Sequence[ModelConfig], on_started: Callable[[App], None]) -> int:
     """Serve until SIGTERM or SIGINT, then drain; the exit code."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -161,22 +150,42 @@ async def _serve(config: ServerConfig, models: Sequence[ModelConfig], on_started
     return 0
 
 
-def serve(target: str | Path | Callable[..., object], *, name: str = "", **settings: object) -> int:
+def serve(target: Target, **settings: object) -> int:
     """Serve a Python file, a folder, or a function or class of the running program; until SIGTERM or Ctrl-C.
 
     Settings are those of the server and of the model by their names in a settings file (`port=9000`, `workers=2`,
     `batching={"batch_size": 8}`). Returns the exit code.
     """
-    if callable(target):
-        source, handler = Path(inspect.getfile(target)), target.__qualname__
-        settings = {"handler": handler, **settings}
-    else:
-        source = find_source(str(target))
-    of_server = {key: settings.pop(key) for key in list(settings) if key in ServerConfig.__struct_fields__}
-    config = server_config({}, os.environ, of_server)
-    model = model_config({"name": name or name_of(source), "path": str(source), **settings}, "settings")
+    config, model = configure(target, settings, os.environ)
     set_up_logs(config.log_level, config.log_format)
     return run(config, [model], announce)
+
+
+def configure(
+    target: Target, settings: Mapping[str, object], environment: Mapping[str, str]
+) -> tuple[ServerConfig, ModelConfig]:
+    """Sort settings given by name into the server's and the model's."""
+    known = ServerConfig.__struct_fields__
+    source, handler = _locate(target)
+    of_model = {key: value for key, value in settings.items() if key not in known}
+    of_model = {"name": name_of(source), "path": str(source), "handler": handler, **of_model}
+    of_server = {key: value for key, value in settings.items() if key in known}
+    return server_config({}, environment, of_server), model_config(of_model, "settings")
+
+
+def _locate(target: Target) -> tuple[Path, str]:
+    """Find the file of a model, and the name of the handler in it where the handler itself was given."""
+    if isinstance(target, str | Path):
+        return find_source(str(target)), ""
+    try:
+        file = Path(inspect.getfile(target))
+    except TypeError:
+        file = Path()
+    if not file.is_file():
+        raise ConfigError(f"{target!r} is not in a file that workers could import; write it into one and name that")
+    if "." in target.__qualname__:
+        raise ConfigError(f"{target.__qualname__} must stand at the top of {file.name}, where workers can import it")
+    return file.resolve(), target.__qualname__
 
 
 def announce(app: App) -> None:
@@ -199,7 +208,7 @@ def models_from(
     """Put together the models of the settings file and those named on the command line, flags applied to all."""
     section = file.get("models", {})
     if not isinstance(section, dict):
-        raise ServingError("models: expected settings by model name")
+        raise ConfigError("models: expected settings by model name")
     values = {name: {"name": name, **settings} for name, settings in section.items()}
     for name, source in named:
         values[name] = {**values.get(name, {"name": name}), "path": str(source)}

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from shoal.clock import Clock
-from shoal.core.adaptive import Adaptive
 from shoal.core.batch import Batch, Stages
 from shoal.core.batcher import Batcher
-from shoal.core.policy import Fixed, Policy, Single
+from shoal.core.choice import Rule, policy_for
 from shoal.core.queue import RequestQueue
 from shoal.core.request import OnAnswer, Outcome, Request
 from shoal.core.scheduler import Alarm, Scheduler
@@ -21,7 +20,6 @@ from shoal.errors import ConfigError, DeadlineExceeded, HandlerFailed
 from shoal.payload import Payload, Result
 from shoal.telemetry import ModelStats
 
-LARGEST_BATCH = 256  # items, where nobody set a limit
 DELAY = 100.0  # ms, TorchServe's own, where only a batch size was given
 PolicyName = Literal["", "adaptive", "fixed", "single"]
 
@@ -50,7 +48,7 @@ class Settings:
             raise ConfigError(f"max_batch_delay is in milliseconds and must be 0 or more, got {self.max_batch_delay}")
 
     @property
-    def rule(self) -> PolicyName:
+    def rule(self) -> Rule:
         """The policy that is meant."""
         return self.policy or ("fixed" if self.batch_size else "adaptive")
 
@@ -100,19 +98,10 @@ def make_request(item: object, on_answer: OnAnswer, now: float, timeout: float |
 
 def make_scheduler(name: str, settings: Settings, alarm: Alarm) -> Scheduler:
     """Put the core together for one function; it is tried once, for it is not known to be safe to repeat."""
-    batcher = Batcher(RequestQueue(name, settings.queue_size), _policy(settings))
+    delay = DELAY if settings.max_batch_delay is None else settings.max_batch_delay
+    policy = policy_for(settings.rule, settings.batch_size, delay)
+    batcher = Batcher(RequestQueue(name, settings.queue_size), policy)
     return Scheduler(batcher, alarm, ModelStats(name, ""), max_attempts=1)
-
-
-def _policy(settings: Settings) -> Policy:
-    match settings.rule:
-        case "single":
-            return Single()
-        case "fixed":
-            delay = DELAY if settings.max_batch_delay is None else settings.max_batch_delay
-            return Fixed(max(1, settings.batch_size), delay / 1000)
-        case _:
-            return Adaptive(settings.batch_size or LARGEST_BATCH)
 
 
 def describe(scheduler: Scheduler) -> dict[str, object]:

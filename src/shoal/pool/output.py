@@ -1,11 +1,13 @@
 """What a handler prints: read from the worker's pipes, logged line by line with the model and the worker on each."""
 
 import asyncio
+import contextlib
 import logging
 import os
 
 log = logging.getLogger("shoal.handler")
 LONGEST = 16 * 1024
+LAST_WORDS = 1.0  # seconds to read what a process that is gone printed last
 
 
 class LinePipe(asyncio.Protocol):
@@ -15,6 +17,23 @@ class LinePipe(asyncio.Protocol):
         self._level = level
         self._fields = fields
         self._rest = b""
+        self._ended = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember what to close."""
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Nothing more will come."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def finish(self) -> None:
+        """The process is gone: read to the end, but do not wait for whoever else may hold the pipe open."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._ended), LAST_WORDS)
+        self._transport.close()
+        await self._ended
 
     def data_received(self, data: bytes) -> None:
         """Log every complete line."""
@@ -35,9 +54,9 @@ class LinePipe(asyncio.Protocol):
         log.log(self._level, "%s", line.decode("utf-8", "replace").rstrip("\r"), extra={"fields": self._fields})
 
 
-async def listen(level: int, fields: dict[str, str]) -> tuple[int, asyncio.ReadTransport]:
-    """Make a pipe whose lines are logged; gives the end to write to and what to close."""
+async def listen(level: int, fields: dict[str, str]) -> tuple[int, LinePipe]:
+    """Make a pipe whose lines are logged; gives the end to write to and the reader."""
     read, write = os.pipe2(os.O_CLOEXEC)
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: LinePipe(level, fields), os.fdopen(read, "rb", 0))
-    return write, transport
+    _, reader = await loop.connect_read_pipe(lambda: LinePipe(level, fields), os.fdopen(read, "rb", 0))
+    return write, reader

@@ -20,7 +20,7 @@ from shoal.core.scheduler import Scheduler
 from shoal.errors import LoadFailed, ResponseTimeout, ServingError, WorkerDied
 from shoal.pool.forge import Forge
 from shoal.pool.link import LinkedInstance, WorkerLink
-from shoal.pool.output import listen
+from shoal.pool.output import LinePipe, listen
 from shoal.wire.messages import Load, Loaded, Stop, Unloadable
 
 log = logging.getLogger("shoal.pool")
@@ -75,7 +75,8 @@ class WorkerSlot:
         self._started = time.time()
         self._link: WorkerLink | None = None
         self._instances: list[LinkedInstance] = []
-        self._outputs: list[asyncio.ReadTransport] = []
+        self._outputs: list[LinePipe] = []
+        self._endings: set[asyncio.Task[None]] = set()  # outputs of processes that are gone
         self._watch: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
@@ -92,6 +93,10 @@ class WorkerSlot:
 
     async def stop(self, within: float) -> None:
         """Finish the batches it holds, then end the process; by force when that takes longer than `within`."""
+        await self._stop(within)
+        await asyncio.gather(*self._endings)
+
+    async def _stop(self, within: float) -> None:
         if self._task is not None and self.stage in (Stage.STARTING, Stage.WAITING):
             self._task.cancel()
         was_ready = self.stage is Stage.READY
@@ -166,9 +171,9 @@ class WorkerSlot:
         link = WorkerLink(self._scheduler, self._clock, self._loaded, lambda problem: self._lost(link, problem))
         try:
             for level, stream in ((logging.INFO, "stdout"), (logging.WARNING, "stderr")):
-                fd, transport = await listen(level, {**self._fields(), "stream": stream})
+                fd, reader = await listen(level, {**self._fields(), "stream": stream})
                 fds.append(fd)
-                self._outputs.append(transport)
+                self._outputs.append(reader)
             self.pid = await self._forge.fork(self.id, fds, within=self._config.startup_timeout)
             ours.setblocking(False)
             await loop.create_connection(lambda: link, sock=ours)
@@ -288,8 +293,12 @@ class WorkerSlot:
         self._gone.set()
 
     def _close_outputs(self) -> None:
-        """Let the pipes end by themselves once the process is gone; what it printed last is still read."""
-        self._outputs = [transport for transport in self._outputs if not transport.is_closing()]
+        """Read what the process printed last, then let its pipes go."""
+        outputs, self._outputs = self._outputs, []
+        for output in outputs:
+            task = asyncio.get_running_loop().create_task(output.finish())
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
 
     def _stop_watching(self) -> None:
         if self._watch is not None:
