@@ -77,6 +77,7 @@ class Worker:
         self.is_retired = False
         self.times_empty = 0
         self.work: list[tuple[Batch, list[bytes]]] = []  # batches, and what it read of each request
+        self.cancelled: set[bytes] = set()
         self._on_run = on_run
 
     def run(self, batch: Batch) -> None:
@@ -85,6 +86,7 @@ class Worker:
     def cancel(self, batch: Batch, index: int) -> None:
         assert any(held is batch for held, _ in self.work), "a batch it does not hold was cancelled"
         assert batch.requests[index].state is State.WITHDRAWN
+        self.cancelled.add(batch.requests[index].id)
 
 
 def name_of(request: Request) -> bytes:
@@ -347,6 +349,7 @@ class Core(RuleBasedStateMachine):
         self.scheduler.leave(worker, self.now, lambda batch: self.why(batch, hung), hung=hung)
         for batch, _ in worker.work:
             assert batch.is_closed
+            assert batch is not hung or all(request.has_ended for request in batch.requests), "a hung batch goes on"
             self.settle(batch)
 
     def why(self, batch: Batch, hung: Batch | None) -> ServingError:
@@ -464,7 +467,13 @@ class Core(RuleBasedStateMachine):
     def what_ended_was_counted(self) -> None:
         states = [record.request.state for record in self.records.values()]
         assert self.stats.withdrawn == states.count(State.WITHDRAWN)
-        assert self.scheduler.batcher.expired == states.count(State.EXPIRED)
+        assert self.stats.expired == states.count(State.EXPIRED)
+
+    @invariant()
+    def a_worker_is_told_whom_nobody_waits_for(self) -> None:
+        for worker in self.workers.values():
+            left = {r.id for batch, _ in worker.work for r in batch.requests if r.state is State.WITHDRAWN}
+            assert left <= worker.cancelled
 
 
 class SingleCore(Core):

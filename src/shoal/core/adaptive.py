@@ -29,7 +29,7 @@ from shoal.core.cost import CostCurve
 from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
-from shoal.core.running import Running
+from shoal.core.running import HandOver, Running
 from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
 from shoal.core.triage import MARGIN, triage
 from shoal.core.volleys import Volleys, is_worth
@@ -38,7 +38,7 @@ SOON = 2.0  # times t(1): later than this after its answer a client does not cou
 SPAN = 0.25  # times t(1): what comes this soon after a lone arrival belongs to its volley
 RATE_OVER = 8.0  # times t(1): the arrival rate is taken over about this long
 LEAST_SPACING = 0.02  # times t(1): shorter spacing is not worth a timer
-SPLIT_WORTH = 0.25e-3  # seconds a split must be able to save: each batch more costs the front process about as much
+CHEAP = 0.25e-3  # seconds; a batch this short is not split: each batch more costs the front process about as much
 EARLY = 1e-6  # seconds; a timer that rings this much before its time has rung
 LEAD = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
 STAGE_WEIGHT = 0.05  # what the newest preprocess time counts for
@@ -66,6 +66,7 @@ class Adaptive:
         self.rate = 0.0  # rows a second
         self._rated = 0.0  # when the rate was last brought up to date
         self._running = Running()
+        self._hand_over = HandOver()
         self._plan: Plan | None = None
         self._is_first = False  # the lane holds a lone arrival that nothing was decided about yet
         self._is_loop = False  # most answered groups come back whole
@@ -142,6 +143,7 @@ class Adaptive:
         stages = batch.stages
         if stages is None:
             return
+        took = self._hand_over.cost(took, stages.preprocess + stages.inference + stages.postprocess)
         self._preprocess += STAGE_WEIGHT * (stages.preprocess - self._preprocess)
         if batch.rows and self.curve.learn(batch.rows, took):
             self._is_loop = self.returns.is_loop()
@@ -249,7 +251,7 @@ class Adaptive:
 
     def _wanted(self, rows: int, fleet: Fleet, now: float) -> int:
         """Rows for one batch out of `rows`: all up to the cap, or this instance's share of them."""
-        if rows > 1 and fleet.size > 1 and self._predict(rows) - self.curve.seconds[1] > SPLIT_WORTH:
+        if rows > 1 and fleet.size > 1 and self._predict(rows) > CHEAP:
             slots = self._slots(fleet, now)
             rows = rows_for_one(self.curve.seconds, slots, rows, self.rate, self._is_loop)
         return min(rows, self.curve.cap)

@@ -83,3 +83,9 @@ class Batch:
                 self.failed += 1
             request.payload.release()
         return again
+
+    def let_go(self) -> None:
+        """Make the requests of a closed batch forget it: the cycle would wait for the collector."""
+        assert self.is_closed, "only a closed batch lets go"
+        for request in self.requests:
+            request.batch = None

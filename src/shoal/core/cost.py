@@ -8,7 +8,7 @@ The curve owns no clock; what is told late is learned late.
 import math
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 COLD_CAP = 8  # rows per batch until anything is known
 EXACT = 8  # sizes up to here have a mean of their own
@@ -43,10 +43,9 @@ class Point:
         self.rows += weight * (rows - self.rows)
         self.seconds += weight * (seconds - self.seconds)
 
-    @property
-    def speed(self) -> float:
-        """Rows a second, more for sizes little is known of, so that they are tried."""
-        return self.rows / self.seconds * (1.0 + CURIOSITY / math.sqrt(self.samples))
+    def speed(self, seconds: float) -> float:
+        """Rows a second at so many seconds, more for sizes little is known of, so that they are tried."""
+        return self.rows / seconds * (1.0 + CURIOSITY / math.sqrt(self.samples))
 
 
 class CostCurve:
@@ -101,7 +100,14 @@ class CostCurve:
 
     def profile(self) -> dict[int, float]:
         """What was learned, for showing, and for starting warm next time."""
-        return {max(1, round(p.rows)): p.seconds for p in sorted(self._points.values(), key=lambda p: p.rows)}
+        levels = self._levels()
+        return {max(1, round(self._points[key].rows)): seconds for key, seconds in levels.items()}
+
+    def _levels(self) -> dict[int, float]:
+        """The seconds of each size, by key, evened out so that more rows never take less time."""
+        keys = sorted(self._points)
+        points = [self._points[key] for key in keys]
+        return dict(zip(keys, never_falling([(p.seconds, p.samples) for p in points]), strict=True))
 
     def _witness(self, ratio: float) -> None:
         """A model that became several times slower did so at all sizes: shift the curve, do not learn each anew."""
@@ -125,7 +131,7 @@ class CostCurve:
     def _choose(self) -> None:
         """Pick the size of most rows a second; the largest wins a tie, the old one wins against little gain."""
         points = self._points
-        speeds = {key: point.speed for key, point in points.items()}
+        speeds = {key: points[key].speed(seconds) for key, seconds in self._levels().items()}
         best = max(speeds, key=speeds.__getitem__)
         largest = max(points)  # keys grow with sizes
         if speeds[largest] >= EQUAL * speeds[best]:
@@ -142,15 +148,26 @@ def key_of(rows: int) -> int:
     return rows if rows <= EXACT else round(4.0 * math.log2(rows))
 
 
+def never_falling(samples: Sequence[tuple[float, float]]) -> list[float]:
+    """Even out (value, weight) pairs to the nearest values that never fall: neighbours that do are pooled."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, members
+    for value, weight in samples:
+        members = 1
+        while pools and pools[-1][0] > value:
+            mean, other, count = pools.pop()
+            value = (value * weight + mean * other) / (weight + other)
+            weight, members = weight + other, members + count
+        pools.append((value, weight, members))
+    return [mean for mean, _, members in pools for _ in range(members)]
+
+
 def interpolate(points: Mapping[int, float], limit: int) -> list[float]:
-    """Make t for 0 to `limit` rows from {rows: seconds}: never falling, straight between points and beyond the ends."""
+    """Make t for 0 to `limit` rows from {rows: seconds}: straight between the points and beyond the ends."""
     sizes = sorted(points)
     if len(sizes) == 1:  # half of it is taken to be fixed
         only, seconds = sizes[0], points[sizes[0]]
         return [seconds * (0.5 + 0.5 * rows / only) for rows in range(limit + 1)]
-    heights: list[float] = []
-    for size in sizes:
-        heights.append(max(points[size], heights[-1] if heights else LEAST))
+    heights = [points[size] for size in sizes]
     table: list[float] = []
     last = len(sizes) - 2
     for index in range(last + 1):

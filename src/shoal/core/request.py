@@ -105,13 +105,13 @@ class Request:
         if state is not RUNNING and state is not QUEUED:
             return False
         self.pieces += 1
+        on_answer = self.on_answer
         if isinstance(outcome, ServingError):
+            is_last = True
             self._end(_state_of(outcome), now)
-            self.on_answer(self, outcome, True)
-            return True
-        if is_last:
+        elif is_last:
             self._end(State.ANSWERED, now)
-        self.on_answer(self, outcome, is_last)
+        on_answer(self, outcome, is_last)
         return True
 
     def withdraw(self, now: float) -> bool:
@@ -126,8 +126,13 @@ class Request:
         was_queued = self.state is QUEUED
         self.state = state
         self.answered = now
+        self.on_answer = _nobody  # whoever heard the answers refers to us: let go, so that no cycle is left
         if was_queued:  # a worker that still reads it gives it back through its batch
             self.payload.release()
+
+
+def _nobody(request: Request, outcome: Outcome, is_last: bool) -> None:
+    raise AssertionError("a request that has ended has no more answers")
 
 
 def _state_of(error: ServingError) -> State:

@@ -58,3 +58,30 @@ class Running:
     def ends(self) -> list[tuple[float, int]]:
         """Give (when it should be free, rows until then) of every instance that runs something."""
         return [(runs[-1].end, sum([run.rows for run in runs])) for runs in self._runs.values()]
+
+
+class HandOver:
+    """The time a batch spends outside its worker: on the way there and back, and waiting for a busy front process.
+
+    Only the usual share of it belongs to a batch. The rest says how busy the front process was, nothing about the size
+    of the batch, and would drown the small differences between sizes of a cheap model.
+    """
+
+    FASTER, SLOWER = 0.25, 0.01  # what a shorter and a longer way than usual count for
+
+    def __init__(self) -> None:
+        self.usual = 0.0
+        self._is_known = False
+
+    def cost(self, took: float, inside: float) -> float:
+        """Give what a batch cost that took so long in all and spent `inside` seconds of it in its worker."""
+        way = took - inside
+        if way <= 0.0 or inside <= 0.0:
+            return took
+        if not self._is_known:
+            self.usual, self._is_known = way, True
+        elif way < self.usual:
+            self.usual += self.FASTER * (way - self.usual)
+        else:
+            self.usual += self.SLOWER * (min(way, 2.0 * self.usual) - self.usual)
+        return inside + min(way, self.usual)

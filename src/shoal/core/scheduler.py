@@ -111,6 +111,7 @@ class Scheduler:
             again = batch.close(now, partial(error, batch), retry=0 if batch is hung else self.max_attempts)
             self.batcher.done(batch, now)
             self.stats.record(batch, now)
+            batch.let_go()
             self.batcher.give_back(again)
         self.alarm.soon()
 
@@ -141,6 +142,7 @@ class Scheduler:
         batch.close(now, error)
         self._closing -= 1
         self.stats.record(batch, now)
+        batch.let_go()
         if self._on_idle and self.is_idle:
             self._tell_idle()
 

@@ -129,6 +129,8 @@ class Call:
     def answer(self, request: Request, outcome: Outcome, is_last: bool) -> None:
         """Write one piece; a plain answer is one piece, written at once."""
         exchange = self._exchange
+        if is_last:
+            exchange.on_gone = self.request = None  # nothing to withdraw any more, and no cycle left behind
         if isinstance(outcome, ServingError):
             self.refuse(outcome)
         elif is_last and not self._has_started:

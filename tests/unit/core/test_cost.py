@@ -1,8 +1,11 @@
 import math
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shoal.core.cost import COLD_CAP, LEAST, CostCurve, interpolate, key_of
+from shoal.core.cost import COLD_CAP, LEAST, CostCurve, interpolate, key_of, never_falling
 
 FLAT = {1: 0.0201, 256: 0.0456}
 PEAKED = {8: 0.140, 16: 0.260, 32: 0.440, 64: 1.040}  # 32 rows are the most efficient
@@ -48,7 +51,7 @@ def test_between_sizes_seen_the_curve_is_a_straight_line_and_it_goes_on_beyond_t
 
 
 def test_the_curve_never_falls() -> None:
-    table = interpolate({1: 0.010, 4: 0.030, 8: 0.020, 16: 0.040}, 32)
+    table = CostCurve(32, {1: 0.010, 4: 0.030, 8: 0.020, 16: 0.040}).seconds
 
     assert table == sorted(table)
 
@@ -170,3 +173,29 @@ def test_fitting_is_the_largest_batch_that_ends_in_time() -> None:
 
     assert curve.fitting(0.440) == 32
     assert curve.fitting(0.0) < 1
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 10), st.floats(0.1, 100)), min_size=1, max_size=12))
+def test_evened_out_values_never_fall_and_keep_their_weighted_mean(samples: list[tuple[float, float]]) -> None:
+    evened = never_falling(samples)
+
+    assert all(low <= high * (1 + 1e-9) for low, high in pairwise(evened))
+    total = sum(weight for _, weight in samples)
+    before = sum(value * weight for value, weight in samples) / total
+    after = sum(value * weight for value, (_, weight) in zip(evened, samples, strict=True)) / total
+    assert after == pytest.approx(before)
+
+
+def test_values_that_never_fall_are_left_alone() -> None:
+    assert never_falling([(1.0, 5.0), (2.0, 1.0), (2.0, 9.0), (3.0, 1.0)]) == [1.0, 2.0, 2.0, 3.0]
+
+
+def test_one_lucky_sample_does_not_choose_the_batch_size() -> None:
+    curve = CostCurve(32)
+    for _ in range(40):
+        for rows in (4, 8, 16, 32):
+            curve.learn(rows, 0.001 + 0.00002 * rows)
+
+    curve.learn(11, 0.0004)  # measured once, in a quiet moment
+
+    assert curve.cap == 32

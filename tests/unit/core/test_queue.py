@@ -88,6 +88,12 @@ def test_urgent_requests_cannot_starve_one_without_a_deadline() -> None:
     assert empty(queue_of(patient, urgent)) == [patient, urgent]
 
 
+def test_one_that_arrived_earlier_leaves_first_although_it_was_offered_later() -> None:
+    late, early = ask(arrived=5.0), ask(arrived=1.0)
+
+    assert empty(queue_of(late, early)) == [early, late]
+
+
 def test_requests_with_one_deadline_do_not_overtake_each_other() -> None:
     first, second, third = (ask(deadline=5.0) for _ in range(3))
     other = ask(deadline=9.0)

@@ -414,6 +414,19 @@ def test_a_retiring_instance_finishes_what_it_holds_and_gets_nothing_more() -> N
     assert (bench.fleet.size, bench.fleet.idle) == (0, 0)
 
 
+def test_a_retiring_instance_is_sent_nothing_ahead() -> None:
+    bench = Bench(Scripted(ahead=0.0))
+    retiring = bench.join("retiring", places=2)
+    bench.offer(ask())
+    bench.feed()
+    bench.scheduler.retire(retiring, lambda: None)
+    bench.offer(ask())
+    bench.feed()
+
+    assert len(retiring.batches) == 1
+    assert len(bench.batcher.queue) == 1
+
+
 def test_an_idle_instance_retires_at_once() -> None:
     bench = Bench()
     retiring, staying = bench.join("retiring"), bench.join("staying")
