@@ -34,7 +34,7 @@ def main() -> None:
     results = OUT / f"echo-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     common = [sys.executable, str(PEERS / "run_peers.py"), "--workloads", "echo", "--out", str(results)]
     common += ["--nice", str(args.nice), *(["--peers", args.peers] if args.peers else [])]
-    environment = {**os.environ, "SHOAL_VENV": str(Path(sys.prefix))}
+    environment = {**os.environ, "PEERS_SHOAL_VENV": str(Path(sys.prefix))}
     subprocess.run([*common, "--tune", "--seconds", "2"], check=True, env=environment)
     done = subprocess.run(
         [*common, "--rounds", str(args.rounds), "--seconds", str(args.seconds), "--json", str(OUT / "echo-rows.json")],

@@ -209,6 +209,9 @@ def models_from(
     section = file.get("models", {})
     if not isinstance(section, dict):
         raise ConfigError("models: expected settings by model name")
+    for name, settings in section.items():
+        if not isinstance(settings, dict):
+            raise ConfigError(f"models.{name}: expected settings by name, got {settings!r}; `path` is the one it needs")
     values = {name: {"name": name, **settings} for name, settings in section.items()}
     for name, source in named:
         values[name] = {**values.get(name, {"name": name}), "path": str(source)}

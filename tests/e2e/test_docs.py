@@ -49,7 +49,7 @@ def test_the_commands_of_a_page_work_as_written(page: Path, tmp_path: Path) -> N
             )
             assert shell.stdout is not None
             try:
-                lines = []
+                lines: list[str] = []
                 while not lines or lines[-1] == "Model server started.":
                     line = shell.stdout.readline()
                     assert line, shell.stderr.read() if shell.stderr else ""

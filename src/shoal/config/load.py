@@ -44,11 +44,10 @@ def read_file(path: str) -> dict[str, Any]:
 
 def server_config(file: Mapping[str, Any], environment: Mapping[str, str], flags: Mapping[str, Any]) -> ServerConfig:
     """Put the layers together; a flag that is None was not given. `models` in the file is not looked at here."""
-    known = {field.name: field for field in msgspec.structs.fields(ServerConfig)}
     values = {key: value for key, value in file.items() if key != "models"}
-    for name in known:
-        if (text := environment.get(PREFIX + name.upper())) is not None:
-            values[name] = text
+    of_environment = {key[len(PREFIX) :].lower(): text for key, text in environment.items() if key.startswith(PREFIX)}
+    _refuse_unknown(ServerConfig, of_environment, f"environment ({PREFIX}...)")
+    values |= of_environment
     values |= {key: value for key, value in flags.items() if value is not None}
     return convert(ServerConfig, values, "settings")
 

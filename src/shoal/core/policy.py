@@ -4,7 +4,7 @@ A policy owns no queue, no timer and no clock. It is asked only when an instance
 one of three shapes: these rows leave now, hold until then, or refuse these requests because they cannot be saved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,6 +93,9 @@ class Policy(Protocol):
         ...
 
 
+MOST_GROUPS = 1024  # whose collecting is remembered; more are forgotten, and their delay begins anew
+
+
 class Fixed:
     """TorchServe's rule: full, or `delay` seconds after an instance took the first request.
 
@@ -103,12 +106,14 @@ class Fixed:
     def __init__(self, limit: int, delay: float) -> None:
         self.limit = limit
         self.delay = delay
-        self._since: float | None = None  # when an instance began to collect; None while none does
+        self._since: dict[Hashable, float] = {}  # by group: when an instance began to collect it
 
     def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
         """A first request has not been taken by anybody yet, whoever collected before it."""
         if len(lane) == 1:
-            self._since = None
+            self._since.pop(request.group, None)
+            if len(self._since) > MOST_GROUPS:
+                self._since.clear()
 
     def decide(self, lane: Lane, fleet: Fleet, now: float) -> Decision:
         """Leave when full or when the delay of the collecting instance is over."""
@@ -116,19 +121,18 @@ class Fixed:
             return Leave(self.limit, "full")
         if self.delay <= 0:
             return Leave(min(self.limit, 2), "delay")
-        if self._since is None:
-            self._since = now
-        if now >= self._since + self.delay:
+        since = self._since.setdefault(lane[0].group, now)
+        if now >= since + self.delay:
             return Leave(self.limit, "delay")
-        return Hold(self._since + self.delay, "delay")
+        return Hold(since + self.delay, "delay")
 
     def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
         """One batch in flight per instance, as upstream."""
         return None
 
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
-        """The next first request starts a new delay."""
-        self._since = None
+        """The next first request of the group starts a new delay."""
+        self._since.pop(batch.requests[0].group, None)
 
     def done(self, batch: Batch, now: float) -> None:
         """Nothing is learned from batches."""

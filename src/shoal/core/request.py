@@ -29,6 +29,8 @@ class State(Enum):
     EXPIRED = "expired"
     WITHDRAWN = "withdrawn"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python, and a state is looked up for every request
+
 
 QUEUED, RUNNING = State.QUEUED, State.RUNNING
 ALLOWED: dict[State, frozenset[State]] = {

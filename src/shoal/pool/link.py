@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 import msgspec
@@ -69,6 +69,7 @@ class WorkerLink(asyncio.Protocol):
         self._clock = clock
         self._on_loaded = on_loaded
         self._on_lost = on_lost
+        self._soon = asyncio.get_running_loop().call_soon
         self._reader = FrameReader()
         self._transport: asyncio.WriteTransport | None = None
         self._problem = ""
@@ -170,10 +171,27 @@ class WorkerLink(asyncio.Protocol):
         for other, (owner, later, _) in self.running.items():
             if owner is instance:  # it begins to run only now
                 self.running[other] = (owner, later, now)
-        self._scheduler.freed(instance, batch, now)
-        for index, outcome, is_last in outcomes:
-            batch.requests[index].answer(outcome, is_last, now)
+        if len(self._scheduler.batcher.queue):  # somebody waits: the instance first
+            self._scheduler.freed(instance, batch, now)
+            _hand_out(batch, outcomes, now)
+            self._close(batch, now, failure)
+        else:  # nobody does: the answers first, all else once they are on the wire
+            _hand_out(batch, outcomes, now)
+            self._soon(self._settle, instance, batch, now, failure)
+
+    def _settle(self, instance: LinkedInstance, batch: Batch, now: float, failure: Failure | None) -> None:
+        if not batch.is_closed:  # the worker may have died since, and its batches been closed for it
+            self._scheduler.freed(instance, batch, now)
+            self._close(batch, now, failure)
+
+    def _close(self, batch: Batch, now: float, failure: Failure | None) -> None:
         self._scheduler.closed(batch, now, lambda: error_of(failure))
+
+
+def _hand_out(batch: Batch, outcomes: Iterable[tuple[int, Outcome, bool]], now: float) -> None:
+    requests = batch.requests
+    for index, outcome, is_last in outcomes:
+        requests[index].answer(outcome, is_last, now)
 
 
 def error_of(failure: Failure | None) -> ServingError:

@@ -264,3 +264,8 @@ def test_a_batch_size_alone_means_the_fixed_rule_and_nothing_means_adaptive(valu
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         server().port = 1  # type: ignore[misc]  # the point
+
+
+def test_a_misspelt_setting_in_the_environment_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"SHOAL_.*unknown key 'prot'; did you mean 'port'"):
+        server_config({}, {"SHOAL_PROT": "80"}, {})

@@ -101,3 +101,15 @@ def test_single_sends_every_request_alone() -> None:
     lane = lane_for(policy, 0.0, 0.0)
 
     assert policy.decide(lane, FREE, 0.0) == Leave(1, "single")
+
+
+def test_a_first_request_of_another_group_does_not_start_the_delay_again() -> None:
+    policy = Fixed(8, 0.050)
+    lane = lane_for(policy, 0.0)
+    assert policy.decide(lane, FREE, 0.0) == Hold(0.050, "delay")
+
+    stranger, other = Request(EMPTY, ignore, 0.030, group="other"), FifoLane()
+    other.add(stranger)
+    policy.arrived(stranger, other, FREE, 0.030)
+
+    assert policy.decide(lane, FREE, 0.030) == Hold(0.050, "delay")

@@ -5,9 +5,9 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.frontend.http_fakes import GET, Client, chunked, ok, post
 
 from shoal.frontend.exchange import Exchange, header_line
+from tests.unit.frontend.http_fakes import GET, Client, chunked, ok, post
 
 HEAD = b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"
 OLD = b"GET / HTTP/1.0\r\n\r\n"

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from tests.unit.frontend.http_fakes import GET, POST, Client, chunked, ok, post
 
 from shoal.frontend.http import HttpLimits
+from tests.unit.frontend.http_fakes import GET, POST, Client, chunked, ok, post
 
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 LIMITS = HttpLimits(max_body=1000, max_head=20_000, max_headers=5, inline_body=100)

@@ -6,10 +6,10 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.frontend.http_fakes import GET, POST, Client, bodies, chunked, ok, post
 
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import HttpLimits
+from tests.unit.frontend.http_fakes import GET, POST, Client, bodies, chunked, ok, post
 
 
 def test_a_small_request_arrives_with_its_parts() -> None:

@@ -3,10 +3,10 @@
 import logging
 
 import pytest
-from tests.unit.frontend.http_fakes import GET, POST, Client, bodies, ok, post
 
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import HttpLimits, Hub
+from tests.unit.frontend.http_fakes import GET, POST, Client, bodies, ok, post
 
 LIMITS = HttpLimits(max_pipelined=3, max_head=4000)
 

@@ -6,11 +6,11 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from tests.unit.worker.making import config
 
 from shoal.errors import LoadFailed
 from shoal.worker.backends import python
 from shoal.worker.program import Program
+from tests.unit.worker.making import config
 
 CLASS = """
     class Bees:

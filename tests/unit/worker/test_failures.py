@@ -2,12 +2,12 @@ import logging
 from typing import Any
 
 import pytest
-from tests.unit.worker.making import failing
 
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.wire.messages import Failure
 from shoal.worker.failures import failure
 from shoal.worker.handler import decode_each
+from tests.unit.worker.making import failing
 
 
 class PredictionException(Exception):

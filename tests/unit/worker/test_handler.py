@@ -3,12 +3,12 @@ import threading
 from typing import Any
 
 import pytest
-from tests.unit.worker.making import config, context, nothing
 
 from shoal.config.model import Batching
 from shoal.errors import InvalidInput
 from shoal.wire.messages import Item
 from shoal.worker.handler import Context, Handler, Requests, Unreadable, gpu_id
+from tests.unit.worker.making import config, context, nothing
 
 HEADERS = [(b"X-Trace", b"abc"), (b"accept", b"*/*")]
 

@@ -3,6 +3,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from shoal.config.model import MicroBatching
+from shoal.errors import HandlerFailed, InvalidInput
+from shoal.wire.messages import Answered, Ended, Failure, Pieces
+from shoal.worker.handler import Context, Handler
+from shoal.worker.pipeline import Inline, Threaded
 from tests.unit.worker.making import (
     STAGES,
     Doubler,
@@ -16,12 +22,6 @@ from tests.unit.worker.making import (
     program,
     staged,
 )
-
-from shoal.config.model import MicroBatching
-from shoal.errors import HandlerFailed, InvalidInput
-from shoal.wire.messages import Answered, Ended, Failure, Pieces
-from shoal.worker.handler import Context, Handler
-from shoal.worker.pipeline import Inline, Threaded
 
 
 def test_a_plain_function_answers_in_one_frame() -> None:

@@ -3,11 +3,11 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.worker.making import Doubler, Listener, batch, messages, nothing, program, staged
 
 from shoal.config.model import MicroBatching
 from shoal.wire.messages import Failure
 from shoal.worker.pipeline import Threaded
+from tests.unit.worker.making import Doubler, Listener, batch, messages, nothing, program, staged
 
 
 def test_preprocessing_overlaps_inference_of_the_batch_before() -> None:

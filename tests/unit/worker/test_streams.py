@@ -2,7 +2,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.unit.worker.making import Listener, batch, nothing, program
 
 from shoal.config.model import MicroBatching
 from shoal.errors import InvalidInput
@@ -10,6 +9,7 @@ from shoal.wire.messages import Ended, Failure, Piece, Pieces
 from shoal.worker.batch import Batch
 from shoal.worker.handler import Context
 from shoal.worker.pipeline import Inline, Threaded
+from tests.unit.worker.making import Listener, batch, nothing, program
 
 Said = list[tuple[int, bytes, bool]]
 
