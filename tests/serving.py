@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MODELS = Path(__file__).parent / "models"
-SHOAL = [sys.executable, "-m", "shoal"]
+SHOAL = [sys.executable, "-P", "-m", "shoal"]
 
 
 @dataclass
@@ -76,7 +76,11 @@ class Served:
 
 @contextlib.contextmanager
 def serving(
-    tmp_path: Path, *arguments: str, config: str = "", environment: dict[str, str] | None = None
+    tmp_path: Path,
+    *arguments: str,
+    config: str = "",
+    environment: dict[str, str] | None = None,
+    cwd: Path | None = None,
 ) -> Iterator[Served]:
     """Start the command, wait for its line, and see to it that nothing of it is left."""
     log = tmp_path / "server.log"
@@ -91,6 +95,7 @@ def serving(
             stderr=file,
             text=True,
             env={**os.environ, **(environment or {})},
+            cwd=cwd,
         )
     assert process.stdout is not None
     try:

@@ -409,3 +409,10 @@ def test_python_can_serve_a_file(tmp_path: Path) -> None:
         process.wait()
         process.stdout.close()
         process.stderr.close()
+
+
+def test_a_file_may_be_named_like_a_module_of_python(tmp_path: Path) -> None:
+    (tmp_path / "select.py").write_text("def predict(items):\n    return items\n")
+
+    with serving(tmp_path, "select.py", cwd=tmp_path) as served:
+        assert served.ask("/predictions/select", "x").body == b"x"

@@ -67,6 +67,7 @@ class Forge:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [
                     sys.executable,
+                    "-P",  # no module of the folder we happen to be in poses as one of ours
                     "-m",
                     "shoal.worker.template",
                     *map(str, (theirs.fileno(), arena_fd, os.getpid())),

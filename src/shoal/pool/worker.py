@@ -175,17 +175,20 @@ class WorkerSlot:
                 fds.append(fd)
                 self._outputs.append(reader)
             self.pid = await self._forge.fork(self.id, fds, within=self._config.startup_timeout)
+            self._gone.clear()
+            self._reason = ""
+            self._link = link  # before it is connected: it may be lost as soon as that
             ours.setblocking(False)
             await loop.create_connection(lambda: link, sock=ours)
         except BaseException:
+            self._link = None
             ours.close()
             raise
         finally:
             for fd in fds:
                 os.close(fd)
-        self._gone.clear()
-        self._reason = ""
-        self._link = link
+        if self._link is not link:
+            return  # dead already, and on its way to the next start
         link.send(Load(msgspec.to_builtins(self._config), self.id, self._development, 0))
         self._watch = loop.call_later(self._config.startup_timeout, self._too_slow)
 
@@ -262,7 +265,8 @@ class WorkerSlot:
             return ResponseTimeout(
                 f"model {self._config.name!r} gave no answer in {limit:g} s; its worker was replaced"
             )
-        return WorkerDied(f"the worker died while it held this request, {self._config.max_attempts} times")
+        most = self._config.max_attempts
+        return WorkerDied(f"the worker died while it held this request, which is given to at most {most} of them")
 
     def _failed(self, why: str) -> None:
         """A process that was wanted is gone: start the next after a pause that grows with failures in a row."""

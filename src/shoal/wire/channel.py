@@ -17,6 +17,7 @@ from shoal.wire.messages import encode
 HEAD = struct.Struct("<IQ")
 MAX_MESSAGE = 64 * 2**20
 MAX_DATA = 4 * 2**30
+READ_SIZE = 128 * 1024
 Frame = tuple[memoryview, memoryview]  # the message, the data behind it
 
 
@@ -99,12 +100,15 @@ class BlockingChannel:
         self._reader = FrameReader()
         self._frames: Iterator[Frame] = iter(())
 
-    def receive(self) -> Frame | None:
-        """Wait for the next frame; None when the peer closed between frames. Frames own their bytes."""
+    def receive(self, *, wait: bool = True) -> Frame | None:
+        """Give the next frame; None when the peer closed between frames. Frames own their bytes.
+
+        Without `wait`, BlockingIOError says that none is there yet.
+        """
         while True:
             for got in self._frames:
                 return got
-            data = self._socket.recv(256 * 1024)
+            data = self._socket.recv(READ_SIZE, 0 if wait else socket.MSG_DONTWAIT)
             if not data:
                 if self._reader.is_inside_frame:
                     raise PeerDied("the stream ended in the middle of a frame")

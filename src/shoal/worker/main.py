@@ -9,14 +9,14 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, ProtocolError
 from shoal.payload import Buffer
-from shoal.wire.channel import BlockingChannel, Frame, FrameReader, PeerDied
+from shoal.wire.channel import BlockingChannel
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import VERSION, Cancel, Command, Hello, Load, Loaded, Run, Stop, Unloadable, decode_command
 from shoal.worker import failures
@@ -26,7 +26,6 @@ from shoal.worker.items import inline_size
 from shoal.worker.pipeline import Inline, Pipeline, Threaded
 from shoal.worker.program import Program
 
-READ_SIZE = 128 * 1024
 _log = logging.getLogger("shoal.worker")
 
 
@@ -89,17 +88,16 @@ class Inbox:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        self._reader = FrameReader()
-        self._frames: Iterator[Frame] = iter(())
+        self._channel = BlockingChannel(sock)
 
     def receive(self) -> tuple[Command, memoryview] | None:
         """Wait for the next command; None once the stream has ended."""
-        return self._next(0)
+        return self._next(wait=True)
 
     def poll(self) -> tuple[Command, memoryview] | None:
         """Take the next command if one is there."""
         try:
-            return self._next(socket.MSG_DONTWAIT)
+            return self._next(wait=False)
         except BlockingIOError:
             return None
 
@@ -107,22 +105,17 @@ class Inbox:
         """End the stream for the thread that waits for it; from any thread."""
         self._socket.shutdown(socket.SHUT_RD)
 
-    def _next(self, flags: int) -> tuple[Command, memoryview] | None:
-        while True:
-            for message, data in self._frames:
-                try:
-                    return decode_command(message), data
-                except msgspec.DecodeError as error:
-                    raise ProtocolError(f"no command: {error}") from error
-            try:
-                read = self._socket.recv(READ_SIZE, flags)
-            except ConnectionResetError:
-                return None
-            if not read:
-                if self._reader.is_inside_frame:
-                    raise PeerDied("the stream ended in the middle of a frame")
-                return None
-            self._frames = self._reader.feed(read)
+    def _next(self, *, wait: bool) -> tuple[Command, memoryview] | None:
+        try:
+            frame = self._channel.receive(wait=wait)
+        except ConnectionResetError:
+            return None
+        if frame is None:
+            return None
+        try:
+            return decode_command(frame[0]), frame[1]
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"no command: {error}") from error
 
 
 class Outbox:
