@@ -81,16 +81,18 @@ def serving(
     config: str = "",
     environment: dict[str, str] | None = None,
     cwd: Path | None = None,
+    ports: tuple[int, int, int] = (0, 0, 0),
 ) -> Iterator[Served]:
     """Start the command, wait for its line, and see to it that nothing of it is left."""
     log = tmp_path / "server.log"
     if config:
         (tmp_path / "shoal.toml").write_text(config)
         arguments = (*arguments, "--config", str(tmp_path / "shoal.toml"))
-    ports = ("--port", "0", "--management-port", "0", "--metrics-port", "0")
+    flags = ("--port", "--management-port", "--metrics-port")
+    listen = [text for flag, port in zip(flags, ports, strict=True) for text in (flag, str(port))]
     with open(log, "w") as file:
         process = subprocess.Popen(
-            [*SHOAL, "serve", *ports, *arguments],
+            [*SHOAL, "serve", *listen, *arguments],
             stdout=subprocess.PIPE,
             stderr=file,
             text=True,
@@ -102,7 +104,7 @@ def serving(
         line = process.stdout.readline()
         assert line == "Model server started.\n", f"{line!r}\n{log.read_text()}"
         found = re.findall(
-            r"^(?:inference|management|metrics) +http://127\.0\.0\.1:(\d+)", log.read_text(), re.MULTILINE
+            r"^(?:inference|management|metrics) +https?://127\.0\.0\.1:(\d+)", log.read_text(), re.MULTILINE
         )
         yield Served(process, log, [int(port) for port in found])
     finally:

@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +48,6 @@ class App:
         self.arena = Arena(config.shared_memory) if sys.platform == "linux" and config.shared_memory else None
         self.repository = Repository(self._build)
         self.metrics = Metrics(self._facts, time.time())
-        self._alarms: dict[int, LoopAlarm] = {}
         self._inference = Inference(self.repository, self.clock, development=config.development)
         self._management = Management(
             self.repository, self._configure, drain_within=config.drain_timeout, development=config.development
@@ -57,7 +57,8 @@ class App:
             self._inference,
             self._management,
             self.metrics,
-            self.arena.lend if self.arena else lambda _: None,
+            lend=self.arena.lend if self.arena else lambda _: None,
+            tls=_tls(config),
         )
 
     async def start(self) -> None:
@@ -120,6 +121,18 @@ class App:
             if theirs in parameters:
                 values[ours] = parameters[theirs]
         return model_config(values, "parameters")
+
+
+def _tls(config: ServerConfig) -> ssl.SSLContext | None:
+    if not config.certificate_file:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(config.certificate_file, config.private_key_file)
+    except (OSError, ssl.SSLError) as error:
+        files = f"{config.certificate_file} and {config.private_key_file}"
+        raise ConfigError(f"cannot use {files} for TLS: {error}") from None
+    return context
 
 
 def run(config: ServerConfig, models: Sequence[ModelConfig], on_started: Callable[[App], None]) -> int:
@@ -191,12 +204,13 @@ def _locate(target: Target) -> tuple[Path, str]:
 def announce(app: App) -> None:
     """Say where the server is: addresses to standard error, the line that scripts wait for to standard output."""
     addresses = app.server.addresses
-    lines = [
-        f"{what:<11} {where}" for what, where in zip(("inference", "management", "metrics"), addresses, strict=False)
-    ]
-    lines += [f"{'try':<11} curl -X POST {addresses[0]}/predictions/{model.name} -T FILE" for model in app.models]
+    lines = [f"{name:<11} {address}" for name, address in addresses.items()]
+    if app.config.unix_socket:
+        lines.append(f"{'socket':<11} {app.config.unix_socket}")
+    inference = addresses["inference"]
+    lines += [f"{'try':<11} curl -X POST {inference}/predictions/{model.name} -T FILE" for model in app.models]
     if app.config.page:
-        lines.append(f"{'page':<11} {addresses[0]}/")
+        lines.append(f"{'page':<11} {inference}/")
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stdout.write("Model server started.\n")
     sys.stdout.flush()

@@ -1,10 +1,13 @@
 """The installed command on real ports: what a person and a client see."""
 
 import asyncio
+import http.client
 import json
 import re
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -416,3 +419,42 @@ def test_a_file_may_be_named_like_a_module_of_python(tmp_path: Path) -> None:
 
     with serving(tmp_path, "select.py", cwd=tmp_path) as served:
         assert served.ask("/predictions/select", "x").body == b"x"
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_every_port_speaks_tls_where_a_certificate_is_set_and_a_unix_socket_needs_none(tmp_path: Path) -> None:
+    key, cert, path = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "s"
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    subprocess.run(
+        [*make.split(), "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
+        check=True,
+        capture_output=True,
+    )
+    config = f'certificate_file = "{cert}"\nprivate_key_file = "{key}"\nunix_socket = "{path}"\n'
+    with serving(tmp_path, TRICKS, config=config) as served:
+        context = ssl.create_default_context(cafile=str(cert))
+        for port, target in (
+            (served.port, "/ping"),
+            (served.management_port, "/models"),
+            (served.metrics_port, "/metrics"),
+        ):
+            link = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=20)
+            link.request("GET", target)
+            assert link.getresponse().status == 200
+            link.close()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            client.sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(65536).startswith(b"HTTP/1.1 200")
+    assert not path.exists()
+
+
+def test_one_port_for_everything_where_ports_are_set_equal(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with serving(tmp_path, TRICKS, ports=(port, port, port)) as served:
+        assert served.port == served.management_port == served.metrics_port == port
+        assert served.ask("/predictions/tricks", "x").body == b"x"
+        assert served.manage("/models/tricks").status == 200
+        assert served.metric("shoal_instances") == 1

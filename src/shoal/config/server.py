@@ -14,6 +14,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     management_host: str = "127.0.0.1"  # stays on loopback unless it is named itself
     management_port: int = 8081
     metrics_port: int = 8082
+    unix_socket: str = ""  # a path: inference is served there as well
+    certificate_file: str = ""  # with private_key_file: every port speaks TLS
+    private_key_file: str = ""
     model_store: str = ""  # where `url` and NAME=PATH of models are looked up
     max_request_size: int = 32 * 2**20  # bytes of one body
     max_connections: int = 20_000
@@ -36,6 +39,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ValueError(
                 f"management_port {self.management_port} is shared with a listener on {self.host}, but management "
                 f"belongs on {self.management_host}; give it a port of its own, or set management_host to {self.host}"
+            )
+        if bool(self.certificate_file) != bool(self.private_key_file):
+            raise ValueError(
+                "TLS needs certificate_file and private_key_file, both in PEM form; only one of them is set"
             )
         if self.max_request_size < 1:
             raise ValueError(f"max_request_size is in bytes and must be above 0, got {self.max_request_size}")

@@ -43,6 +43,14 @@ class Listener:
         names = [sock.getsockname() for server in self._servers for sock in server.sockets]
         return [name if isinstance(name, str) else (name[0], name[1]) for name in names]
 
+    @property
+    def address(self) -> str:
+        """The first place it listens at, as a client writes it: host:port, or the path of a Unix socket."""
+        first = self.addresses[0]
+        if isinstance(first, str):
+            return first
+        return f"[{first[0]}]:{first[1]}" if ":" in first[0] else f"{first[0]}:{first[1]}"
+
     async def start(self) -> None:
         """Bind and accept. On failure nothing is left bound."""
         loop = asyncio.get_running_loop()

@@ -1,6 +1,7 @@
 """Server: the listeners and which routes each of them has. It admits, it drains; it knows no model."""
 
 import asyncio
+import ssl
 
 from shoal.config.server import ServerConfig
 from shoal.frontend.admin import Pages, show_metrics
@@ -16,7 +17,14 @@ class Server:
     """Inference, management and metrics, each on its own port; on one port where they are set equal."""
 
     def __init__(
-        self, config: ServerConfig, inference: Inference, management: Management, metrics: Metrics, lend: Lend
+        self,
+        config: ServerConfig,
+        inference: Inference,
+        management: Management,
+        metrics: Metrics,
+        *,
+        lend: Lend,
+        tls: ssl.SSLContext | None,
     ) -> None:
         self._config = config
         self._inference = inference
@@ -27,23 +35,30 @@ class Server:
             max_body=config.max_request_size, idle_timeout=config.idle_timeout, max_connections=config.max_connections
         )
         plan: dict[int, tuple[str, Application]] = {}
-        for host, port, app in (
-            (config.host, config.port, self._on_inference),
-            (config.management_host, config.management_port, self._on_management),
-            (config.host, config.metrics_port, self._on_metrics),
+        keys: dict[str, int] = {}
+        for name, host, port, app in (
+            ("inference", config.host, config.port, self._on_inference),
+            ("management", config.management_host, config.management_port, self._on_management),
+            ("metrics", config.host, config.metrics_port, self._on_metrics),
         ):
-            key = port or -len(plan) - 1  # 0 asks for any free port: never shared
+            key = keys[name] = port or -len(plan) - 1  # 0 asks for any free port: never shared
             plan[key] = (host, self._on_everything if key in plan else app)
-        self._listeners = [
-            Listener(app, limits, lend, host=host, port=max(0, port), unix_path=None)
-            for port, (host, app) in plan.items()
-        ]
+        self._tls = tls
+        listeners = {
+            key: Listener(app, limits, lend, host=host, port=max(0, key), unix_path=None, ssl_context=tls)
+            for key, (host, app) in plan.items()
+        }
+        self._listeners = list(listeners.values())
+        self._by_name = {name: listeners[key] for name, key in keys.items()}
+        if path := config.unix_socket:
+            extra = Listener(self._on_inference, limits, lend, host=None, port=None, unix_path=path)
+            self._listeners.append(extra)
 
     @property
-    def addresses(self) -> list[str]:
-        """Where each listener is bound, inference first."""
-        bound = [listener.addresses[0] for listener in self._listeners]
-        return [address if isinstance(address, str) else f"http://{address[0]}:{address[1]}" for address in bound]
+    def addresses(self) -> dict[str, str]:
+        """Where each of inference, management and metrics is bound."""
+        scheme = "https" if self._tls else "http"
+        return {name: f"{scheme}://{listener.address}" for name, listener in self._by_name.items()}
 
     async def start(self) -> None:
         """Bind every listener, or none: an address in use is an OSError."""

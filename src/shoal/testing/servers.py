@@ -5,7 +5,7 @@ import contextlib
 import gc
 import http.client
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -32,10 +32,10 @@ class PredictionFailed(ServingError):
 class Client:
     """Talks to a server that `serving` started; from any thread."""
 
-    def __init__(self, addresses: Sequence[str], model: str) -> None:
-        self.url = addresses[0]
-        self.management_url = addresses[min(1, len(addresses) - 1)]  # listeners set to one port share it
-        self.metrics_url = addresses[-1]
+    def __init__(self, addresses: Mapping[str, str], model: str) -> None:
+        self.url = addresses["inference"]
+        self.management_url = addresses["management"]
+        self.metrics_url = addresses["metrics"]
         self.model = model
 
     def predict(
@@ -91,7 +91,7 @@ class _Background:
     """A server on a loop in its own thread."""
 
     def __init__(self, config: ServerConfig, model: ModelConfig) -> None:
-        self.addresses: list[str] = []
+        self.addresses: dict[str, str] = {}
         self._config = config
         self._model = model
         self._started: Future[asyncio.AbstractEventLoop] = Future()
