@@ -39,11 +39,6 @@ class LoopAlarm:
         if time < math.inf:
             self._timer = self._loop.call_later(max(0.0, time - self._clock.now()), self._ring_late)
 
-    def close(self) -> None:
-        """Never call again."""
-        self.at(math.inf)
-        self._call = None
-
     def _ring_late(self) -> None:
         self._timer = None
         self._time = math.inf

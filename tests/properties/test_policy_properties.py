@@ -238,7 +238,7 @@ def test_steps_like_these_do_reach_every_kind_of_hold() -> None:
         if len(spaced.running) == 2:
             spaced.step("end", 0)
 
-    assert loop.holds == {"return"}
+    assert "return" in loop.holds
     assert volleys.holds == {"volley"}
     assert "spacing" in spaced.holds
 

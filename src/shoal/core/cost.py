@@ -24,20 +24,30 @@ REACH = 4  # how far beyond the largest size seen a batch may go
 SHIFT = 2.0  # a model this many times faster or slower has changed as a whole
 WITNESSES = 3  # batches in a row that must say so
 LEAST = 1e-6  # seconds; nothing is faster
+TRUSTED = 3  # batches of a size before it has a say
 
 
 class Point:
     """What is known of one size."""
 
-    __slots__ = ("rows", "samples", "seconds")
+    __slots__ = ("rows", "samples", "seconds", "seen")
 
     def __init__(self, rows: float, seconds: float, samples: float) -> None:
         self.rows = rows  # the mean of the sizes seen under this key
         self.seconds = seconds
         self.samples = samples  # ages, so not a whole number
+        self.seen = round(samples)
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it was seen more often than a device needs to get ready for a new size."""
+        return self.seen >= TRUSTED
 
     def add(self, rows: int, seconds: float) -> None:
-        """Move the means towards a sample."""
+        """Move the means towards a sample; of the first few the fastest counts."""
+        if not self.is_trusted:
+            seconds = self.seconds = min(seconds, self.seconds)
+        self.seen += 1
         weight = max(MIN_WEIGHT, 1.0 / (self.samples + 1.0))
         self.samples += 1.0
         self.rows += weight * (rows - self.rows)
@@ -77,7 +87,7 @@ class CostCurve:
         point = self._points.get(key)
         if point is None:
             point = self._points[key] = Point(rows, seconds, 0.0)
-        else:
+        elif point.is_trusted:
             self._witness(seconds / point.seconds)
             seconds = min(max(seconds, point.seconds / SHIFT), point.seconds * SHIFT)  # one stall teaches little
         point.add(rows, seconds)
@@ -104,8 +114,12 @@ class CostCurve:
         return {max(1, round(self._points[key].rows)): seconds for key, seconds in levels.items()}
 
     def _levels(self) -> dict[int, float]:
-        """The seconds of each size, by key, evened out so that more rows never take less time."""
-        keys = sorted(self._points)
+        """The seconds of each size, by key, evened out so that more rows never take less time.
+
+        A size that was seen once or twice has no say beside those that are trusted: a device prepares every size it has
+        not met, which may take ten times as long as running it.
+        """
+        keys = sorted(key for key, point in self._points.items() if point.is_trusted) or sorted(self._points)
         points = [self._points[key] for key in keys]
         return dict(zip(keys, never_falling([(p.seconds, p.samples) for p in points]), strict=True))
 
@@ -133,7 +147,7 @@ class CostCurve:
         points = self._points
         speeds = {key: points[key].speed(seconds) for key, seconds in self._levels().items()}
         best = max(speeds, key=speeds.__getitem__)
-        largest = max(points)  # keys grow with sizes
+        largest = max(speeds)  # keys grow with sizes
         if speeds[largest] >= EQUAL * speeds[best]:
             self._chosen = largest
         elif self._chosen not in speeds or speeds[best] > HYSTERESIS * speeds[self._chosen]:

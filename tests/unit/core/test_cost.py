@@ -199,3 +199,25 @@ def test_one_lucky_sample_does_not_choose_the_batch_size() -> None:
     curve.learn(11, 0.0004)  # measured once, in a quiet moment
 
     assert curve.cap == 32
+
+
+def test_a_size_that_is_slow_the_first_time_gets_another_chance() -> None:
+    curve = taught(CostCurve(256), dict.fromkeys(range(1, 8), 0.0029))
+
+    for rows in (8, 10, 13, 16, 20, 27):  # a device prepares each size it has not seen, and that takes long
+        curve.learn(rows, 0.022)
+        assert curve.cap > rows, "one bad start must not keep larger batches away"
+
+    for _ in range(5):
+        for rows in (8, 10, 13, 16, 20, 27):
+            curve.learn(rows, 0.0032)
+    assert curve.cap >= 27
+    assert curve.seconds[20] == pytest.approx(0.0032, rel=0.1)
+
+
+def test_a_size_that_stays_slow_is_left_alone() -> None:
+    curve = taught(CostCurve(256), dict.fromkeys(range(1, 9), 0.0029))
+    for _ in range(4):
+        curve.learn(16, 0.100)
+
+    assert curve.cap <= 8
