@@ -188,3 +188,25 @@ def _send(server: Served, item: dict[str, object]) -> socket.socket:
         b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
     )
     return client
+
+
+def test_a_model_that_does_not_come_up_again_refuses_with_the_reason_and_recovers_by_itself(tmp_path: Path) -> None:
+    mood = tmp_path / "mood"
+    config = f'[models.moody]\npath = "{MODELS / "moody.py"}"\nparameters = {{mood = "{mood}"}}\n'
+    with serving(tmp_path, config=config) as server:
+        assert server.ask("/predictions/moody", b"x").body == b"x"
+        assert server.ask("/ping").status == 200
+        mood.touch()
+        kill(server.worker_pids("moody")[0])
+        eventually(lambda: server.ask("/ping").status == 500, "health tells the truth")
+
+        waited = server.ask("/predictions/moody", b"x")  # admitted while there was hope, told when there is none
+
+        assert waited.status == 503
+        assert "not in the mood" in waited.json["message"]
+        assert int(waited.headers["retry-after"]) >= 1
+        (worker,) = server.manage("/models/moody").json[0]["workers"]
+        assert "not in the mood" in worker["lastError"]
+        mood.unlink()
+        eventually(lambda: server.ask("/predictions/moody", b"y").body == b"y", "it recovers", within=30)
+        assert server.ask("/ping").status == 200
