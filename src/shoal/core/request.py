@@ -108,7 +108,11 @@ class Request:
             return False
         self.pieces += 1
         on_answer = self.on_answer
-        if isinstance(outcome, ServingError):
+        if is_last and state is RUNNING and outcome.__class__ is Result:  # the usual case, without a detour
+            self.state = State.ANSWERED
+            self.answered = now
+            self.on_answer = _nobody
+        elif isinstance(outcome, ServingError):
             is_last = True
             self._end(_state_of(outcome), now)
         elif is_last:

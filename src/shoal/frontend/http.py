@@ -27,6 +27,7 @@ from shoal.frontend.incoming import (
     HEAD,
     IDLE,
     LINGER,
+    MAX_STRANGE,
     MIN_RATE,
     READY,
     SINK,
@@ -234,6 +235,15 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
                 return self._hold(view[start:size])
             if phase > BUSY:
                 return self._discard(size - start)
+            known = self._known
+            if known is not None and phase == IDLE and not self._head_size:
+                begin = start + known.size
+                end = begin + known.length
+                if end <= size and raw.startswith(known.head, start):
+                    self._repeat(known, bytes(view[begin:end]))
+                    start = end
+                    self._dispatch()
+                    continue
             try:
                 start = self._take(phase, raw, view, start, size)
             except Refused as refusal:
@@ -261,10 +271,13 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         limit = start + self._limits.max_head - self._head_size
         if stop > limit:
             stop = limit
+        is_begin = phase == IDLE and not self._head_size
         self._feed(view[start:stop])
         phase = self._phase
         if phase <= HEAD:
             self._count_head(stop - start)
+        elif is_begin and phase in (BODY, READY) and self._strange < MAX_STRANGE:
+            self._remember(bytes(view[start:stop]))
         elif phase == SINK:
             stop = self._open_sink(view, stop, size)
             if self._filled == self._length:

@@ -24,6 +24,8 @@ MAX_TARGET: Final = 16 * 1024
 MIN_RATE: Final = 8 * 1024  # bytes per second of a body, on average, after the first body_timeout
 CHUNK_FRAMING: Final = 16  # what a chunk's own size line and line ends may take
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+MAX_KNOWN: Final = 2048  # bytes of a head that is remembered
+MAX_STRANGE: Final = 16
 METHODS: Final = {m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 
 _BLANK_LINE: Final = b"\r\n\r\n"
@@ -51,6 +53,27 @@ class Refused(Exception):
         self.status = status
 
 
+class Known:
+    """A head that was parsed and judged before, byte for byte: what follows from it need not be found out again.
+
+    Clients with bodies of one size send the same head over and over. Only plain requests are remembered: HTTP/1.1, a
+    small body of known length or none, nothing said about the connection, no expectation.
+    """
+
+    __slots__ = ("content_type", "head", "headers", "length", "method", "request_id", "size", "target", "timeout")
+
+    def __init__(self, head: bytes, length: int, exchange: Exchange) -> None:
+        self.head = head
+        self.size = len(head)
+        self.length = length
+        self.method = exchange.method
+        self.target = exchange.target
+        self.headers = exchange.headers
+        self.content_type = exchange.content_type
+        self.request_id = exchange.request_id
+        self.timeout = exchange.timeout
+
+
 class Incoming:
     """The receiving half of a connection."""
 
@@ -66,6 +89,7 @@ class Incoming:
         "_head_size",
         "_hosts",
         "_is_plain",
+        "_known",
         "_lend",
         "_length",
         "_limits",
@@ -74,6 +98,7 @@ class Incoming:
         "_peer",
         "_phase",
         "_sink",
+        "_strange",
         "_tail",
         "_transfer",
         "_wire",
@@ -104,6 +129,8 @@ class Incoming:
         self._is_plain = True  # no header said a word about the connection
         self._length = -1
         self._transfer = self._expect = b""
+        self._known: Known | None = None
+        self._strange = 0  # heads in a row that were not the one known; after many, none is remembered any more
         self._missing = 0  # bytes of a small body still to come
         self._chunks = self._wire = 0
         self._collected = bytearray()  # a chunked body
@@ -181,6 +208,34 @@ class Incoming:
         else:
             received = self._filled if self._phase == SINK else self._length - self._missing
         self.deadline = min(self.hub.now, self._body_start + received / MIN_RATE) + self._limits.body_timeout
+
+    # Heads that repeat themselves
+
+    def _remember(self, head: bytes) -> None:
+        """Keep a whole head that was just judged, if it is a plain one."""
+        exchange = self._exchange
+        assert exchange is not None
+        self._strange += 1
+        if (
+            len(head) <= MAX_KNOWN
+            and self._length <= self._limits.inline_body
+            and self._is_plain
+            and exchange._keep
+            and not (self._transfer or self._expect or exchange._old or exchange._is_head)
+        ):
+            self._known = Known(head, max(0, self._length), exchange)
+
+    def _repeat(self, known: Known, body: bytes) -> None:
+        """Make the exchange of a request whose head is known."""
+        self._strange = 0
+        exchange = self._exchange = Exchange(self, self._client, self._peer, known.target)
+        exchange.method = known.method
+        exchange.headers = known.headers
+        exchange.content_type = known.content_type
+        exchange.request_id = known.request_id
+        exchange.timeout = known.timeout
+        exchange._keep = not self.hub.draining
+        exchange.body = body
 
     # The parser's callbacks
 

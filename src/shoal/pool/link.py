@@ -205,12 +205,11 @@ def error_of(failure: Failure | None) -> ServingError:
 
 def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Iterator[tuple[int, Outcome, bool]]:
     start = 0
+    data: bytes | memoryview = bytes(body) if len(body) < JOIN_BELOW else body
     one_type = content_types[0] if len(content_types) == 1 else ""
     for index, size in enumerate(sizes):
         end = start + size
-        piece = body[start:end]
-        content = bytes(piece) if size < JOIN_BELOW else piece
-        yield index, Result(content, one_type or content_types[index]), True
+        yield index, Result(data[start:end], one_type or content_types[index]), True
         start = end
 
 

@@ -268,3 +268,38 @@ def run(stream: bytes, cuts: list[int], is_late: bool) -> tuple[list[object], by
         client.turn()
     seen = [(e.method, e.target, e.headers, e.content_type, e.request_id) for e in client.seen]
     return [*zip(seen, bodies(client.seen), strict=True)], re.sub(rb"Date: [^\r]*\r\n", b"", client.answer)
+
+
+def test_a_head_that_repeats_itself_brings_every_body_of_its_own() -> None:
+    client = Client(ok)
+    head = b"POST /m HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nX-Request-Id: i\r\nContent-Length: 2\r\n\r\n"
+
+    for body in (b"ab", b"cd", b"\r\n", b"ef"):
+        client.send(head + body)
+
+    assert bodies(client.seen) == [b"ab", b"cd", b"\r\n", b"ef"]
+    assert {(e.method, e.target, e.content_type, e.request_id) for e in client.seen} == {
+        ("POST", b"/m", b"text/plain", b"i")
+    }
+
+
+def test_heads_that_differ_in_one_byte_are_not_taken_for_each_other() -> None:
+    client = Client(ok)
+
+    for number in range(40):
+        client.send(b"POST /m%d HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx" % (number % 3))
+
+    assert [e.target for e in client.seen] == [b"/m%d" % (number % 3) for number in range(40)]
+
+
+def test_what_is_left_in_the_buffer_does_not_complete_a_head_or_a_body() -> None:
+    client = Client(ok)
+    whole = b"POST /m HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
+    client.send(whole)
+    client.send(whole)
+
+    client.send(whole[:-1])  # the last byte of the request before still lies in the shared buffer
+
+    assert len(client.seen) == 2
+    client.send(b"z")
+    assert bodies(client.seen) == [b"abc", b"abc", b"abz"]
