@@ -34,6 +34,10 @@ from shoal.wire.messages import (
 
 log = logging.getLogger("shoal.pool")
 BUFFERS = (bytes, bytearray, memoryview)
+# While many answers are handed out, more requests come in. For a batch as cheap as that, a worker that idles meanwhile
+# costs less than its next batch leaving half full.
+MANY = 16  # requests
+CHEAP = 0.3e-3  # seconds in the worker
 JOIN_BELOW = 64 * 1024  # bytes of data that are cheaper copied once than gathered
 
 
@@ -171,11 +175,12 @@ class WorkerLink(asyncio.Protocol):
         for other, (owner, later, _) in self.running.items():
             if owner is instance:  # it begins to run only now
                 self.running[other] = (owner, later, now)
-        if len(self._scheduler.batcher.queue):  # somebody waits: the instance first
+        waiting = len(self._scheduler.batcher.queue)
+        if waiting and not (waiting < len(batch) >= MANY and sum(stages) < CHEAP):  # the instance first
             self._scheduler.freed(instance, batch, now)
             _hand_out(batch, outcomes, now)
             self._close(batch, now, failure)
-        else:  # nobody does: the answers first, all else once they are on the wire
+        else:  # the answers first, all else once they are on the wire
             _hand_out(batch, outcomes, now)
             self._soon(self._settle, instance, batch, now, failure)
 
