@@ -128,7 +128,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(key: str, near: str) ->
 
 
 def test_an_unknown_key_unlike_any_is_refused_with_all_names() -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'zzz'; known are: certificate_file, development, drain_timeout, host"):
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'zzz'; known are: certificate_file, development, drain_timeout, host"
+    ):
         server(zzz=1)
 
 
