@@ -36,14 +36,10 @@ def main() -> None:
     common += ["--nice", str(args.nice), *(["--peers", args.peers] if args.peers else [])]
     environment = {**os.environ, "PEERS_SHOAL_VENV": str(Path(sys.prefix))}
     subprocess.run([*common, "--tune", "--seconds", "2"], check=True, env=environment)
-    done = subprocess.run(
-        [*common, "--rounds", str(args.rounds), "--seconds", str(args.seconds), "--json", str(OUT / "echo-rows.json")],
-        check=True,
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    text = done.stdout[done.stdout.rindex("\n\n", 0, done.stdout.index("###")) :].strip() + "\n"
+    rounds = ["--rounds", str(args.rounds), "--seconds", str(args.seconds)]
+    subprocess.run([*common, *rounds], check=True, env=environment)
+    report = [*common, "--report", "--json", str(OUT / "echo-rows.json")]
+    text = subprocess.run(report, check=True, stdout=subprocess.PIPE, text=True).stdout.strip() + "\n"
     data = json.loads((OUT / "echo-rows.json").read_text())
     write("echo", text, json.dumps(data, indent=1))
     levels = sorted({row["concurrency"] for row in data["rows"]})
