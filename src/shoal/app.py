@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from shoal.alarm import LoopAlarm
-from shoal.archive import find_in_store, find_source, name_of
+from shoal.archive.source import find_in_store, find_source, name_of
 from shoal.clock import MonotonicClock
 from shoal.config.load import model_config, server_config
 from shoal.config.model import ModelConfig
@@ -102,7 +102,7 @@ class App:
             for model in self.repository
         ]
 
-    def _configure(self, parameters: dict[str, str]) -> ModelConfig:
+    async def _configure(self, parameters: dict[str, str]) -> ModelConfig:
         """Turn the parameters of a registration into settings; unknown ones are ignored, as upstream does."""
         if not parameters.get("url"):
             raise InvalidInput("Parameter url is required.")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from shoal import app
-from shoal.archive import find_source, name_of
+from shoal.archive.source import find_source, name_of
 from shoal.config.load import read_file, server_config
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig

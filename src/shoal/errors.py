@@ -17,11 +17,30 @@ class TooLarge(InvalidInput):
     """What the client sent is over a limit."""
 
 
+class BadArchive(InvalidInput):
+    """An archive, its manifest or its requirements cannot be used; nothing of it was kept."""
+
+
+class DownloadFailed(InvalidInput):
+    """An archive could not be fetched from where it was said to be."""
+
+
+class Unauthorised(ServingError):
+    """The caller showed no key, a wrong one, or one that has expired."""
+
+
 class ModelNotFound(ServingError):
     """No model of this name is here."""
 
     def __init__(self, model: str) -> None:
         super().__init__(f"Model not found: {model}")
+
+
+class SourceNotFound(ModelNotFound):
+    """What a registration named is not there, or not where it may be taken from."""
+
+    def __init__(self, message: str) -> None:
+        ServingError.__init__(self, message)
 
 
 class VersionNotFound(ServingError):
@@ -33,6 +52,10 @@ class VersionNotFound(ServingError):
 
 class Conflict(ServingError):
     """The state of the server does not allow it: registered twice, or the default version taken away."""
+
+
+class Protected(Conflict):
+    """The default version of a model cannot be taken away while others are left."""
 
 
 class Unavailable(ServingError):
@@ -85,6 +108,10 @@ class LoadFailed(ServingError):
     def __init__(self, message: str, traceback: str = "") -> None:
         super().__init__(message)
         self.traceback = traceback
+
+
+class LoadOutOfMemory(LoadFailed):
+    """Memory, of the machine or of a device, ran out while a model was loaded."""
 
 
 class ConfigError(ServingError):

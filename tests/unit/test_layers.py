@@ -21,12 +21,14 @@ LAYERS: dict[str, set[str] | None] = {
     "alarm": {"clock"},
     "config": {"errors", "payload", "clock"},
     "telemetry": {"errors", "payload", "clock"},
-    "archive": {"errors"},
+    "archive": {"errors", "config", "version"},
     "core": {"errors", "clock", "config", "telemetry", "payload"},
     "wire": {"errors", "payload"},
     "frontend": {"core", "payload", "config", "telemetry", "errors", "clock"},
     "pool": {"core", "wire", "config", "telemetry", "clock", "errors", "payload"},
-    "worker": {"wire", "payload", "config", "errors", "version"},
+    "worker": {"wire", "payload", "config", "errors", "version", "upstream"},
+    "upstream": {"errors", "version", "worker"},  # the modules that handlers of other servers import
+    "launch": EVERYTHING,  # other servers' commands
     "demo": {"errors", "payload", "worker"},  # user-style handlers: they say `import shoal`
     "embedded": {"core", "alarm", "clock", "errors", "payload", "telemetry", "config"},
     "tools": {"payload", "config", "errors", "version"},
@@ -37,8 +39,14 @@ LAYERS: dict[str, set[str] | None] = {
     "__init__": {"errors", "version", "worker", "app", "embedded"},
 }
 FOR_TYPES_ONLY = {("telemetry", "core")}
-TOP = {"app": {"cli", "testing", "__init__"}, "cli": {"__main__"}, "testing": set[str](), "__main__": set[str]()}
-MAY_IMPORT_LATE = ("worker/backends/", "pool/ray.py")
+TOP = {
+    "app": {"cli", "launch", "testing", "__init__"},
+    "launch": {"cli", "testing"},
+    "cli": {"__main__"},
+    "testing": set[str](),
+    "__main__": set[str](),
+}
+MAY_IMPORT_LATE = ("worker/backends/", "upstream/", "pool/ray.py")
 HEAVY = {"numpy", "torch", "onnxruntime", "onnx", "PIL", "sklearn", "ray", "tensorflow"}
 IMPURE = {"asyncio", "multiprocessing", "os", "select", "signal", "socket", "ssl", "subprocess", "threading", "time"}
 AWAITS = {"core/model.py", "core/repository.py"}  # these may use asyncio: they wait for pools
@@ -162,7 +170,7 @@ def test_only_the_workers_and_the_demo_models_import_what_models_need() -> None:
         found
         for found in IMPORTS
         if found.module.split(".")[0] in HEAVY
-        and not found.file.startswith(("worker/backends/", "demo/", "pool/ray.py"))
+        and not found.file.startswith(("worker/backends/", "upstream/", "demo/", "pool/ray.py"))
     ]
 
     assert [found.place for found in heavy] == []

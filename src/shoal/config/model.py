@@ -52,6 +52,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     batching: Batching = Batching()
     micro_batching: MicroBatching = MicroBatching()
     workers: int = 1  # processes
+    max_workers: int = 0  # what describe shows and scaling trims to; 0: as many as `workers`
     instances: int = 1  # threads inside each that share the loaded model
     queue_size: int = 8192
     response_timeout: float = 120.0  # s a batch may take before its worker is replaced
@@ -59,7 +60,23 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     request_timeout: float = 0.0  # s until a request without a deadline of its own expires; 0: never
     max_attempts: int = 3  # times a request may be given to a worker, should workers die under it
     device: str = "cpu"
+    devices: list[str] = []  # one for each worker in turn; empty: `device` for all
     parameters: dict[str, Any] = {}  # handed to the handler as context.parameters
+    flavour: Literal["shoal", "torchserve", "mms"] = "shoal"  # whose rules the handler was written to
+    url: str = ""  # what a registration called it by; empty: its path
+    runtime: str = "python"
+    envelope: Literal["", "body", "json", "kserve", "kservev2"] = ""  # around the handler, with TorchServe's meaning
+    decode_input: bool = True  # JSON and text bodies reach a TorchServe handler decoded
+    limit_image_pixels: bool = True
+    max_response_size: int = 0  # bytes of one answer; 0: any
+    retry_for: float = 300.0  # s of failing restarts after which workers are no longer tried
+    job_tickets: bool = False  # TorchServe's useJobTicket: a request needs an idle worker
+    continuous: bool = False  # TorchServe's continuousBatching: requests join and leave a running batch
+    loaded_at_startup: bool = False
+    allow_pickle: bool = False  # weights may carry code that runs when they are read
+    python: str = ""  # the workers' interpreter; empty: the server's own
+    packages: str = ""  # a folder of packages that only this model's workers see
+    hidden_environment: str = ""  # names (a regular expression, matched whole) that workers do not see
     environment: dict[str, str] = {}  # added to the workers' environment
 
     def __post_init__(self) -> None:

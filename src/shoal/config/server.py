@@ -13,7 +13,23 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     port: int = 8080
     management_host: str = "127.0.0.1"  # stays on loopback unless it is named itself
     management_port: int = 8081
+    metrics_host: str = ""  # empty: as `host`
     metrics_port: int = 8082
+    grpc_host: str = "127.0.0.1"
+    grpc_port: int = -1  # -1: no gRPC
+    grpc_management_host: str = "127.0.0.1"
+    grpc_management_port: int = -1
+    grpc_tls: bool = False  # with certificate_file
+    compat: Literal["", "torchserve", "mms"] = ""  # whose words, defaults and quirks the APIs have
+    open_inference: bool = False  # TorchServe's ts_open_inference_protocol
+    model_api: bool = True  # models may be registered and removed by clients of the management API
+    token_authorization: bool = False  # keys are asked for, TorchServe's way
+    token_expiration: float = 60.0  # minutes
+    key_file: str = "key_file.json"
+    cors_origin: str = ""
+    cors_methods: str = ""
+    cors_headers: str = ""
+    allowed_urls: list[str] = []  # regular expressions, matched whole; archives are fetched from nowhere else
     unix_socket: str = ""  # a path: inference is served there as well
     certificate_file: str = ""  # with private_key_file: every port speaks TLS
     private_key_file: str = ""
@@ -31,6 +47,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     page: bool = False  # the demo page at /
 
     def __post_init__(self) -> None:
+        for field in ("grpc_port", "grpc_management_port"):
+            if not -1 <= getattr(self, field) <= 65535:
+                raise ValueError(f"{field} must be between 0 and 65535 (0: any free one, -1: none)")
+        if not 0 < self.token_expiration < math.inf:
+            raise ValueError(f"token_expiration is in minutes and must be above 0, got {self.token_expiration}")
         for field in ("port", "management_port", "metrics_port"):
             if not 0 <= getattr(self, field) <= 65535:
                 raise ValueError(f"{field} must be between 0 and 65535 (0: any free one), got {getattr(self, field)}")

@@ -19,7 +19,7 @@ from shoal.frontend.status import JSON, error_body, json_body
 
 log = logging.getLogger("shoal.management")
 Answer = tuple[int, Any]
-Configure = Callable[[dict[str, str]], ModelConfig]
+Configure = Callable[[dict[str, str]], Awaitable[ModelConfig]]
 METHODS = {  # segments after /models -> allowed methods
     0: ("GET", "POST"),
     1: ("GET", "PUT", "DELETE"),
@@ -101,7 +101,7 @@ class Management:
         return 200, {**page, "models": [{"modelName": m.name, "modelUrl": m.config.path} for m in models]}
 
     async def _register(self, parameters: dict[str, str]) -> Answer:
-        config = self._configure(parameters)
+        config = await self._configure(parameters)
         if parameters.get("synchronous", "true").lower() != "true" and config.workers:
             model = self._repository.add(config)
             self._spawn(_start_later(model))

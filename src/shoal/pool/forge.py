@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 from shoal.errors import LoadFailed
@@ -22,11 +21,13 @@ class Forge:
 
     def __init__(
         self,
+        python: str,
         files: Sequence[str],
         environment: dict[str, str],
         arena: Arena | None,
         on_exit: Callable[[int, int], None],
     ) -> None:
+        self._python = python
         self._files = files
         self._environment = environment
         self._arena = arena
@@ -64,9 +65,9 @@ class Forge:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arena_fd = self._arena.fd if self._arena else -1
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [
-                    sys.executable,
+                    self._python,
                     "-P",  # no module of the folder we happen to be in poses as one of ours
                     "-m",
                     "shoal.worker.template",
@@ -74,7 +75,7 @@ class Forge:
                     *self._files,
                 ],
                 pass_fds=[fd for fd in (theirs.fileno(), arena_fd) if fd >= 0],
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )

@@ -23,6 +23,7 @@ from shoal.wire.messages import (
     Hello,
     Item,
     Loaded,
+    Measured,
     PartHead,
     Piece,
     Pieces,
@@ -68,11 +69,13 @@ class WorkerLink(asyncio.Protocol):
         clock: Clock,
         on_loaded: Callable[[Loaded | Unloadable], None],
         on_lost: Callable[[str], None],
+        on_measured: Callable[[Measured], None],
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
         self._on_loaded = on_loaded
         self._on_lost = on_lost
+        self._on_measured = on_measured
         self._soon = asyncio.get_running_loop().call_soon
         self._reader = FrameReader()
         self._transport: asyncio.WriteTransport | None = None
@@ -149,6 +152,8 @@ class WorkerLink(asyncio.Protocol):
                     raise ProtocolError(f"worker {pid} speaks version {version}, this server {VERSION}")
             case Loaded() | Unloadable():
                 self._on_loaded(report)
+            case Measured():
+                self._on_measured(report)
 
     def _deliver(self, number: int, outcomes: Iterator[tuple[int, Outcome, bool]]) -> None:
         if number not in self.running:

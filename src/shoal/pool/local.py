@@ -2,8 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from shoal.clock import Clock
 from shoal.config.model import ModelConfig
@@ -13,6 +18,7 @@ from shoal.errors import Unavailable
 from shoal.pool.forge import Forge
 from shoal.pool.worker import WorkerSlot
 from shoal.wire.memory import Arena
+from shoal.wire.messages import Measured
 
 log = logging.getLogger("shoal.pool")
 HOPELESS = 4  # failed starts in a row after which requests are refused instead of kept waiting
@@ -22,13 +28,27 @@ class LocalPool:
     """Keeps as many workers running as asked for; they are forked from the model's own template."""
 
     def __init__(
-        self, config: ModelConfig, scheduler: Scheduler, arena: Arena | None, clock: Clock, *, development: bool = False
+        self,
+        config: ModelConfig,
+        scheduler: Scheduler,
+        arena: Arena | None,
+        clock: Clock,
+        *,
+        development: bool = False,
+        on_measured: Callable[[Measured], None] = lambda _: None,
     ) -> None:
         self._config = config
         self._scheduler = scheduler
         self._clock = clock
         self._development = development
-        self._forge = Forge(_python_files(config.path), config.environment, arena, self._exited)
+        self._on_measured = on_measured
+        self._forge = Forge(
+            config.python or sys.executable,
+            _python_files(config.path),
+            environment_of(config, os.environ),
+            arena,
+            self._exited,
+        )
         self._slots: list[WorkerSlot] = []
         self._made = 0
         self._lock = asyncio.Lock()
@@ -76,8 +96,8 @@ class LocalPool:
         new = []
         for _ in range(count):
             id = f"{self._config.name}-{self._config.version}-{self._made}"
+            new.append(self._slot(id, device_for(self._config, self._made)))
             self._made += 1
-            new.append(self._slot(id))
         self._slots += new
         outcomes = await asyncio.gather(*(slot.start() for slot in new), return_exceptions=True)
         failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
@@ -86,15 +106,16 @@ class LocalPool:
             await asyncio.gather(*(slot.stop(1.0) for slot in new))
             raise failed[0]
 
-    def _slot(self, id: str) -> WorkerSlot:
+    def _slot(self, id: str, device: str) -> WorkerSlot:
         return WorkerSlot(
             id,
-            self._config,
+            msgspec.structs.replace(self._config, device=device),
             self._forge,
             self._scheduler,
             self._clock,
             development=self._development,
             on_failure=self._failed,
+            on_measured=self._on_measured,
         )
 
     def _failed(self, slot: WorkerSlot) -> None:
@@ -107,6 +128,22 @@ class LocalPool:
         for slot in self._slots:
             if pid in (slot.pid, slot.old_pid):
                 slot.exited(status)
+
+
+def device_for(config: ModelConfig, number: int) -> str:
+    """Where the worker of this number runs: its models' devices in turn."""
+    return config.devices[number % len(config.devices)] if config.devices else config.device
+
+
+def environment_of(config: ModelConfig, environment: Mapping[str, str]) -> dict[str, str]:
+    """What the workers of a model see of the server's environment, and what they see besides."""
+    hidden = re.compile(config.hidden_environment) if config.hidden_environment else None
+    seen = {name: value for name, value in environment.items() if hidden is None or not hidden.fullmatch(name)}
+    seen |= {"PYTHONUNBUFFERED": "1", **config.environment}
+    if config.packages:
+        path = seen.get("PYTHONPATH", "")
+        seen["PYTHONPATH"] = f"{config.packages}{os.pathsep}{path}" if path else config.packages
+    return seen
 
 
 def _python_files(path: str) -> list[str]:

@@ -21,7 +21,7 @@ from shoal.errors import LoadFailed, ResponseTimeout, ServingError, WorkerDied
 from shoal.pool.forge import Forge
 from shoal.pool.link import LinkedInstance, WorkerLink
 from shoal.pool.output import LinePipe, listen
-from shoal.wire.messages import Load, Loaded, Stop, Unloadable
+from shoal.wire.messages import Load, Loaded, Measured, Stop, Unloadable
 
 log = logging.getLogger("shoal.pool")
 BACK_OFF = (0.0, 0.1, 0.5, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
@@ -56,6 +56,7 @@ class WorkerSlot:
         *,
         development: bool,
         on_failure: Callable[["WorkerSlot"], None],
+        on_measured: Callable[[Measured], None],
     ) -> None:
         self.id = id
         self.stage = Stage.STOPPED
@@ -71,6 +72,7 @@ class WorkerSlot:
         self._clock = clock
         self._development = development
         self._on_failure = on_failure
+        self._on_measured = on_measured
         self._since = clock.now()
         self._started = time.time()
         self._link: WorkerLink | None = None
@@ -168,7 +170,9 @@ class WorkerSlot:
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         fds = [theirs.detach()]
-        link = WorkerLink(self._scheduler, self._clock, self._loaded, lambda problem: self._lost(link, problem))
+        link = WorkerLink(
+            self._scheduler, self._clock, self._loaded, lambda problem: self._lost(link, problem), self._on_measured
+        )
         try:
             for level, stream in ((logging.INFO, "stdout"), (logging.WARNING, "stderr")):
                 fd, reader = await listen(level, {**self._fields(), "stream": stream})
@@ -189,7 +193,7 @@ class WorkerSlot:
                 os.close(fd)
         if self._link is not link:
             return  # dead already, and on its way to the next start
-        link.send(Load(msgspec.to_builtins(self._config), self.id, self._development, 0))
+        link.send(Load(msgspec.to_builtins(self._config), self.id, self._development, self._config.max_response_size))
         self._watch = loop.call_later(self._config.startup_timeout, self._too_slow)
 
     def _loaded(self, report: Loaded | Unloadable) -> None:

@@ -133,7 +133,24 @@ class Ended(Wire, frozen=True, tag="ended"):
     failure: Failure | None = None
 
 
-Report = Hello | Loaded | Unloadable | Answered | Pieces | Ended
+class Measure(Wire, frozen=True):
+    """One value of a metric that a handler reported."""
+
+    name: str
+    unit: str  # as it is written out: Milliseconds, Count, Percent, Megabytes, ...
+    kind: str  # COUNTER, GAUGE or HISTOGRAM
+    value: float
+    dimensions: list[tuple[str, str]]
+    request_ids: str = ""  # joined by commas
+
+
+class Measured(Wire, frozen=True, tag="measured"):
+    """Metrics of the handler, at any time between other reports."""
+
+    measures: list[Measure]
+
+
+Report = Hello | Loaded | Unloadable | Answered | Pieces | Ended | Measured
 
 
 class Fork(Wire, frozen=True, tag="fork"):

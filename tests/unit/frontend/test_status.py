@@ -4,18 +4,24 @@ import pytest
 
 from shoal import errors
 from shoal.errors import (
+    BadArchive,
     ConfigError,
     Conflict,
     DeadlineExceeded,
+    DownloadFailed,
     HandlerFailed,
     InvalidInput,
     LoadFailed,
+    LoadOutOfMemory,
     ModelNotFound,
+    Protected,
     ProtocolError,
     QueueFull,
     ResponseTimeout,
     ServingError,
+    SourceNotFound,
     TooLarge,
+    Unauthorised,
     Unavailable,
     VersionNotFound,
     Withdrawn,
@@ -40,6 +46,12 @@ CASES = [
     (ProtocolError("x"), 500, "InternalServerException"),
     (Withdrawn("x"), 500, "InternalServerException"),
     (ServingError("x"), 500, "InternalServerException"),
+    (BadArchive("x"), 400, "InvalidModelException"),
+    (DownloadFailed("x"), 400, "DownloadArchiveException"),
+    (Unauthorised("x"), 401, "InvalidKeyException"),
+    (SourceNotFound("x"), 404, "ModelNotFoundException"),
+    (Protected("x"), 403, "InvalidModelVersionException"),
+    (LoadOutOfMemory("x"), 507, "InternalServerException"),
 ]
 
 

@@ -18,6 +18,8 @@ from shoal.wire.messages import (
     Item,
     Load,
     Loaded,
+    Measure,
+    Measured,
     PartHead,
     Piece,
     Pieces,
@@ -58,6 +60,7 @@ REPORTS = [
     ),
     Ended(7, (0.0, 0.0, 0.0), FAILURE),
     Ended(8, (0.0, 0.0, 0.0)),
+    Measured([Measure("m", "Milliseconds", "GAUGE", 1.5, [("Level", "Model")], "a,b")]),
 ]
 WORDS = [Fork("w"), Forked("w", 7), Exited(7, 9), Warmed(["torch"])]
 CASES: list[tuple[Wire, Decode]] = [

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.archive import find_in_store, find_source, name_of
+from shoal.archive.source import find_in_store, find_source, name_of
 from shoal.errors import InvalidInput, ModelNotFound
 
 
