@@ -70,6 +70,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     limit_image_pixels: bool = True
     max_response_size: int = 0  # bytes of one answer; 0: any
     retry_for: float = 300.0  # s of failing restarts after which workers are no longer tried
+    prove_batching: bool = False  # the first batches are compared with the same requests run alone
     job_tickets: bool = False  # TorchServe's useJobTicket: a request needs an idle worker
     continuous: bool = False  # TorchServe's continuousBatching: requests join and leave a running batch
     loaded_at_startup: bool = False
