@@ -22,6 +22,7 @@ LAYERS: dict[str, set[str] | None] = {
     "config": {"errors", "payload", "clock"},
     "telemetry": {"errors", "payload", "clock"},
     "archive": {"errors", "config", "version"},
+    "series": {"errors"},
     "core": {"errors", "clock", "config", "telemetry", "payload"},
     "wire": {"errors", "payload"},
     "frontend": {"core", "payload", "config", "telemetry", "errors", "clock"},
@@ -38,7 +39,7 @@ LAYERS: dict[str, set[str] | None] = {
     "__main__": {"cli"},
     "__init__": {"errors", "version", "worker", "app", "embedded"},
 }
-FOR_TYPES_ONLY = {("telemetry", "core")}
+FOR_TYPES_ONLY = {("telemetry", "core"), ("series", "core")}
 TOP = {
     "app": {"cli", "launch", "testing", "__init__"},
     "launch": {"cli", "testing"},
