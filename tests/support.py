@@ -154,12 +154,14 @@ class Scripted:
 class Bench:
     """A scheduler with nothing real around it, and a time that goes where it is told."""
 
-    def __init__(self, policy: Policy | None = None, *, limit: int = 100, max_attempts: int = 3) -> None:
+    def __init__(
+        self, policy: Policy | None = None, *, limit: int = 100, max_attempts: int = 3, isolates: bool = False
+    ) -> None:
         self.policy = policy or Scripted()
         self.alarm = FakeAlarm()
         self.stats = ModelStats("m", "1.0")
         self.batcher = Batcher(RequestQueue("m", limit), self.policy)
-        self.scheduler = Scheduler(self.batcher, self.alarm, self.stats, max_attempts=max_attempts)
+        self.scheduler = Scheduler(self.batcher, self.alarm, self.stats, max_attempts=max_attempts, isolates=isolates)
         self.now = 0.0
 
     @property

@@ -11,8 +11,8 @@ from shoal.version import __version__
 from shoal.worker.handler import Context, Handler
 
 if TYPE_CHECKING:
-    from shoal.app import serve
     from shoal.embedded.batched import batched
+    from shoal.native import serve
 
 __all__ = [
     "Context",
@@ -26,7 +26,7 @@ __all__ = [
     "batched",
     "serve",
 ]
-_LATE = {"serve": "shoal.app", "batched": "shoal.embedded.batched"}
+_LATE = {"serve": "shoal.native", "batched": "shoal.embedded.batched"}
 
 
 def __getattr__(name: str) -> Any:

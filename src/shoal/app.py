@@ -2,93 +2,202 @@
 
 import asyncio
 import gc
-import inspect
 import logging
-import os
 import signal
 import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import uvloop
 
+from shoal import logs
 from shoal.alarm import LoopAlarm
-from shoal.archive.source import find_in_store, find_source, name_of
+from shoal.archive.intake import Intake
 from shoal.clock import MonotonicClock
-from shoal.config.load import model_config, server_config
+from shoal.config.deployment import Deployment
+from shoal.config.devices import GpuUsage
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
+from shoal.config.snapshot import Kind, Snapshots
 from shoal.core.batcher import Batcher
 from shoal.core.choice import policy_for
 from shoal.core.model import Model
 from shoal.core.queue import RequestQueue
 from shoal.core.repository import Repository
 from shoal.core.scheduler import Scheduler
-from shoal.errors import ConfigError, InvalidInput
+from shoal.core.workflow import Workflows
+from shoal.errors import ConfigError
+from shoal.frontend.actions import Actions
+from shoal.frontend.dialect import dialect_of
+from shoal.frontend.exchange import Exchange
+from shoal.frontend.grpc.listen import grpc_listeners
 from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
 from shoal.frontend.server import Server
+from shoal.frontend.tokens import Api, Tokens
+from shoal.frontend.workflows import WorkflowRoutes
+from shoal.measuring import Measuring
 from shoal.pool.local import LocalPool
-from shoal.telemetry import Metrics, ModelFacts, ModelStats, set_up_logs
+from shoal.startup import Startup, snapshot_models
+from shoal.telemetry import Metrics, ModelFacts, ModelStats
+from shoal.version import __version__
 from shoal.wire.memory import Arena
+from shoal.workflows import WorkflowIntake
 
 log = logging.getLogger("shoal")
-Target = str | Path | Callable[..., object]  # a file or folder, or a function or class of the running program
 
 
 class App:
-    """One server: `start` brings it up, `drain` finishes it. Both run on the event loop that will serve."""
+    """One server: `start` brings it up, `drain` finishes it. Both run on the event loop that will serve.
 
-    def __init__(self, config: ServerConfig, models: Sequence[ModelConfig]) -> None:
+    `models` and `archives` (settings with a path) are what an operator named: one that cannot be loaded ends the start.
+    What a deployment lists is loaded after the listeners are bound, and one that fails is logged.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        models: Sequence[ModelConfig] = (),
+        archives: Sequence[Mapping[str, object]] = (),
+        deployment: Deployment | None = None,
+    ) -> None:
         self.config = config
         self.models = models
+        self.archives = archives
+        self.deployment = deployment or Deployment(server=config)
+        defaults = self.deployment.defaults
         self.clock = MonotonicClock()
         self.arena = Arena(config.shared_memory) if sys.platform == "linux" and config.shared_memory else None
         self.repository = Repository(self._build)
-        self.metrics = Metrics(self._facts, time.time())
-        self._inference = Inference(self.repository, self.clock, development=config.development)
-        self._management = Management(
-            self.repository, self._configure, drain_within=config.drain_timeout, development=config.development
+        self.dialect = dialect_of(config, __version__)
+        self.tokens = (
+            Tokens(config.key_file, 60 * config.token_expiration, time.time) if config.token_authorization else None
         )
+        self.intake = Intake(config, defaults, self.deployment.tuning)
+        self.snapshots = Snapshots(self.deployment.snapshots, self.deployment.properties, time.time)
+        drain_within = config.unregister_timeout or config.drain_timeout
+        self.actions = Actions(
+            self.repository,
+            self.intake,
+            self.dialect,
+            self.clock,
+            drain_within=drain_within,
+            model_api=config.model_api,
+            gpu_usage=GpuUsage(self.clock),
+            first_worker=defaults.first_worker_id,
+            on_changed=lambda: self._save("snapshot"),
+        )
+        inference = Inference(
+            self.repository,
+            self.clock,
+            self.dialect,
+            open_inference=config.open_inference,
+            authorise=self._authorise_inference if self.tokens else None,
+        )
+        management = Management(
+            self.repository,
+            self.actions,
+            self.dialect,
+            tokens=self.tokens,
+            cors_origin=config.cors_origin,
+        )
+        workflows = WorkflowRoutes(
+            Workflows(self.repository, self.clock),
+            WorkflowIntake(self.intake, self.deployment.workflow_store),
+            self.dialect,
+            drain_within=drain_within,
+            authorise=self._authorise if self.tokens else None,
+        )
+        self._access = logs.AccessLog(lambda delay, flush: asyncio.get_running_loop().call_later(delay, flush))
+        has_workflows = config.compat != "mms"
+        metrics = Metrics(self._facts, time.time())
+        self.measuring = Measuring(config, metrics, lambda: self.server.answers, logs.write_metrics, gpus=defaults.gpus)
+        tls = _tls(config)
         self.server = Server(
             config,
-            self._inference,
-            self._management,
-            self.metrics,
+            inference,
+            management,
+            self.measuring.page,
+            self.dialect,
+            self.clock,
             lend=self.arena.lend if self.arena else lambda _: None,
-            tls=_tls(config),
+            tls=tls,
+            more={"inference": [workflows.predict], "management": [workflows.manage]} if has_workflows else None,
+            on_answered=self._log_access if config.compat else None,
         )
+        self.grpc = grpc_listeners(
+            config,
+            self.repository,
+            self.actions,
+            self.dialect,
+            self.clock,
+            tokens=self.tokens,
+            tls=tls if config.grpc_tls else None,
+        )
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where each API is bound."""
+        return self.server.addresses | {name: f"grpc://{listener.address}" for name, listener in self.grpc.items()}
 
     async def start(self) -> None:
         """Bind the listeners and load the models; what fails undoes the rest and is raised."""
-        await self.server.start()
+        startup = Startup(self.intake, self.repository)
         try:
-            await asyncio.gather(*(self.repository.register(model) for model in self.models))
+            await self.server.start()
+            for listener in self.grpc.values():
+                await listener.start()
+            if self.tokens is not None:
+                self.tokens.start()
+            await startup.load(self.models, self.archives)
+            await startup.load_listed(self.deployment)
         except BaseException:
             await self.drain(0.0)
             raise
+        self.measuring.start()
+        self._save("startup")
         gc.collect()
         gc.freeze()  # what lives as long as the server is not looked at again and again
 
     async def drain(self, within: float | None = None) -> None:
         """Finish what was admitted, take nothing new, end every process."""
         limit = self.config.drain_timeout if within is None else within
-        await self.server.drain(limit)
+        self._save("shutdown")
+        await self.measuring.stop()
+        await asyncio.gather(self.server.drain(limit), *(listener.drain(limit) for listener in self.grpc.values()))
         await self.repository.drain(limit)
+        if self.tokens is not None:
+            self.tokens.stop()
         if self.arena is not None:
             self.arena.close()
+        self._access.flush()
+        await asyncio.to_thread(self.intake.close)
 
     def _build(self, config: ModelConfig) -> Model:
         stats = ModelStats(config.name, config.version)
+        self.measuring.watch(stats)
         alarm = LoopAlarm(asyncio.get_running_loop(), self.clock)
         batching = config.batching
         policy = policy_for(batching.rule, batching.batch_size, batching.max_batch_delay)
         batcher = Batcher(RequestQueue(config.name, config.queue_size), policy)
-        scheduler = Scheduler(batcher, alarm, stats, max_attempts=config.max_attempts)
+        scheduler = Scheduler(
+            batcher,
+            alarm,
+            stats,
+            max_attempts=1 if config.side_effects else config.max_attempts,
+            isolates=config.isolate and not config.side_effects,
+        )
         alarm.connect(scheduler.feed)
-        pool = LocalPool(config, scheduler, self.arena, self.clock, development=self.config.development)
+        pool = LocalPool(
+            config,
+            scheduler,
+            self.arena,
+            self.clock,
+            development=self.config.development,
+            on_measured=lambda report: self.measuring.measured(report.measures),
+            on_loaded=self.measuring.loaded,
+        )
         return Model(config, scheduler, pool, self.clock)
 
     def _facts(self) -> list[ModelFacts]:
@@ -102,25 +211,19 @@ class App:
             for model in self.repository
         ]
 
-    async def _configure(self, parameters: dict[str, str]) -> ModelConfig:
-        """Turn the parameters of a registration into settings; unknown ones are ignored, as upstream does."""
-        if not parameters.get("url"):
-            raise InvalidInput("Parameter url is required.")
-        source = find_in_store(parameters["url"], self.config.model_store)
-        values: dict[str, object] = {"path": str(source), "name": parameters.get("model_name") or name_of(source)}
-        batching = {key: parameters[key] for key in ("batch_size", "max_batch_delay") if key in parameters}
-        if batching:
-            values["batching"] = batching
-        for theirs, ours in (
-            ("model_version", "version"),
-            ("handler", "handler"),
-            ("initial_workers", "workers"),
-            ("response_timeout", "response_timeout"),
-            ("startup_timeout", "startup_timeout"),
-        ):
-            if theirs in parameters:
-                values[ours] = parameters[theirs]
-        return model_config(values, "parameters")
+    def _authorise(self, api: Api, exchange: Exchange) -> None:
+        assert self.tokens is not None
+        self.tokens.check(api, exchange.header(b"authorization"))
+
+    def _authorise_inference(self, exchange: Exchange) -> None:
+        self._authorise("inference", exchange)
+
+    def _log_access(self, exchange: Exchange, status: int, milliseconds: float) -> None:
+        self._access.add(exchange.peer, exchange.method, exchange.target.decode("latin-1"), status, milliseconds)
+
+    def _save(self, kind: Kind) -> None:
+        if self.deployment.snapshots:
+            self.snapshots.save(kind, snapshot_models(self.repository))
 
 
 def _tls(config: ServerConfig) -> ssl.SSLContext | None:
@@ -135,18 +238,32 @@ def _tls(config: ServerConfig) -> ssl.SSLContext | None:
     return context
 
 
-def run(config: ServerConfig, models: Sequence[ModelConfig], on_started: Callable[[App], None]) -> int:
+def run(
+    config: ServerConfig,
+    models: Sequence[ModelConfig],
+    on_started: Callable[[App], None],
+    archives: Sequence[Mapping[str, object]] = (),
+) -> int:
     """Serve until SIGTERM or SIGINT, then drain; the exit code."""
+    return _run(lambda: App(config, models, archives), on_started)
+
+
+def run_deployment(deployment: Deployment, on_started: Callable[[App], None]) -> int:
+    """Serve what another server's settings say, until SIGTERM or SIGINT; the exit code."""
+    return _run(lambda: App(deployment.server, deployment=deployment), on_started)
+
+
+def _run(build: Callable[[], App], on_started: Callable[[App], None]) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config, models, on_started))
+        return runner.run(_serve(build, on_started))
 
 
-async def _serve(config: ServerConfig, models: Sequence[ModelConfig], on_started: Callable[[App], None]) -> int:
+async def _serve(build: Callable[[], App], on_started: Callable[[App], None]) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    app = App(config, models)
+    app = build()
     starting = loop.create_task(app.start())
     waiting = loop.create_task(stopping.wait())
     await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,72 +278,3 @@ async def _serve(config: ServerConfig, models: Sequence[ModelConfig], on_started
     await app.drain()
     log.info("stopped")
     return 0
-
-
-def serve(target: Target, **settings: object) -> int:
-    """Serve a Python file, a folder, or a function or class of the running program; until SIGTERM or Ctrl-C.
-
-    Settings are those of the server and of the model by their names in a settings file (`port=9000`, `workers=2`,
-    `batching={"batch_size": 8}`). Returns the exit code.
-    """
-    config, model = configure(target, settings, os.environ)
-    set_up_logs(config.log_level, config.log_format)
-    return run(config, [model], announce)
-
-
-def configure(
-    target: Target, settings: Mapping[str, object], environment: Mapping[str, str]
-) -> tuple[ServerConfig, ModelConfig]:
-    """Sort settings given by name into the server's and the model's."""
-    known = ServerConfig.__struct_fields__
-    source, handler = _locate(target)
-    of_model = {key: value for key, value in settings.items() if key not in known}
-    of_model = {"name": name_of(source), "path": str(source), "handler": handler, **of_model}
-    of_server = {key: value for key, value in settings.items() if key in known}
-    return server_config({}, environment, of_server), model_config(of_model, "settings")
-
-
-def _locate(target: Target) -> tuple[Path, str]:
-    """Find the file of a model, and the name of the handler in it where the handler itself was given."""
-    if isinstance(target, str | Path):
-        return find_source(str(target)), ""
-    try:
-        file = Path(inspect.getfile(target))
-    except TypeError:
-        file = Path()
-    if not file.is_file():
-        raise ConfigError(f"{target!r} is not in a file that workers could import; write it into one and name that")
-    if "." in target.__qualname__:
-        raise ConfigError(f"{target.__qualname__} must stand at the top of {file.name}, where workers can import it")
-    return file.resolve(), target.__qualname__
-
-
-def announce(app: App) -> None:
-    """Say where the server is: addresses to standard error, the line that scripts wait for to standard output."""
-    addresses = app.server.addresses
-    lines = [f"{name:<11} {address}" for name, address in addresses.items()]
-    if app.config.unix_socket:
-        lines.append(f"{'socket':<11} {app.config.unix_socket}")
-    inference = addresses["inference"]
-    lines += [f"{'try':<11} curl -X POST {inference}/predictions/{model.name} -T FILE" for model in app.models]
-    if app.config.page:
-        lines.append(f"{'page':<11} {inference}/")
-    sys.stderr.write("\n".join(lines) + "\n")
-    sys.stdout.write("Model server started.\n")
-    sys.stdout.flush()
-
-
-def models_from(
-    file: dict[str, object], named: Sequence[tuple[str, Path]], flags: dict[str, object]
-) -> list[ModelConfig]:
-    """Put together the models of the settings file and those named on the command line, flags applied to all."""
-    section = file.get("models", {})
-    if not isinstance(section, dict):
-        raise ConfigError("models: expected settings by model name")
-    for name, settings in section.items():
-        if not isinstance(settings, dict):
-            raise ConfigError(f"models.{name}: expected settings by name, got {settings!r}; `path` is the one it needs")
-    values = {name: {"name": name, **settings} for name, settings in section.items()}
-    for name, source in named:
-        values[name] = {**values.get(name, {"name": name}), "path": str(source)}
-    return [model_config({**settings, **flags}, f"models.{name}") for name, settings in values.items()]

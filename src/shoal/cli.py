@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +10,16 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
-from shoal import app
+from shoal import app, native
 from shoal.archive.source import find_source, name_of
 from shoal.config.load import read_file, server_config
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
 from shoal.demo import assets
 from shoal.errors import ConfigError, LoadFailed, ServingError
+from shoal.launch.archiver import archive
+from shoal.launch.multi_model_server import multi_model_server, mxnet_model_server
+from shoal.launch.torchserve import torchserve
 from shoal.telemetry import set_up_logs
 from shoal.version import __version__
 
@@ -49,7 +52,10 @@ def cli() -> None:
 @click.argument("target", required=False)
 @click.option("--model-store", help="Folder that models are looked up in, also by the management API.")
 @click.option(
-    "--models", multiple=True, metavar="NAME=PATH ...", help="Models to load: a Python file or a folder each."
+    "--models",
+    multiple=True,
+    metavar="NAME=PATH ...",
+    help="Models to load: a Python file, a folder or an archive each.",
 )
 @click.option("--handler", help="Name of the class or function in the file, where it is not found by itself.")
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
@@ -66,15 +72,15 @@ def cli() -> None:
 @click.option("--development", is_flag=True, default=None, help="Show handlers' tracebacks in error bodies.")
 @click.option("--log-format", type=click.Choice(["plain", "json"]), help="How logs are written.")
 def serve(target: str | None, models: tuple[str, ...], config_file: str | None, **flags: Any) -> None:
-    """Serve TARGET (a Python file or a folder), or the models named by --models and --config."""
+    """Serve TARGET (a Python file, a folder or an archive), or the models named by --models and --config."""
     file = read_file(config_file) if config_file else {}
     per_model = _model_flags(flags)
     config = server_config(file, os.environ, flags)
     named = _named(target, models, config.model_store)
-    configs = app.models_from(file, named, per_model)
-    if not configs and not config.model_store:
+    values = native.models_from(file, named, per_model)
+    if not values and not config.model_store:
         raise ConfigError("nothing to serve: name a Python file (shoal serve model.py), or use --models NAME=PATH")
-    start(config, configs)
+    start(config, *native.apart(values))
 
 
 @cli.command()
@@ -105,10 +111,16 @@ def demo(**flags: Any) -> None:
     )
 
 
-def start(config: ServerConfig, models: Sequence[ModelConfig]) -> None:
+cli.add_command(archive)
+cli.add_command(torchserve)
+cli.add_command(multi_model_server)
+cli.add_command(mxnet_model_server)
+
+
+def start(config: ServerConfig, models: Sequence[ModelConfig], archives: Sequence[Mapping[str, object]] = ()) -> None:
     """Run a server in the foreground until it is told to stop."""
     set_up_logs(config.log_level, config.log_format)
-    sys.exit(app.run(config, models, app.announce))
+    sys.exit(app.run(config, models, native.announce, archives))
 
 
 def main() -> None:
@@ -153,7 +165,7 @@ def _named(target: str | None, models: tuple[str, ...], model_store: str) -> lis
     named = []
     if target is not None:
         source = find_source(target)
-        named.append((name_of(source), source))
+        named.append(("" if native.is_packed(source) else name_of(source), source))
     for model in models:
         name, equals, path = model.partition("=")
         if not equals or not path:

@@ -50,6 +50,13 @@ class VersionNotFound(ServingError):
         super().__init__(f"Model version: {version} does not exist for model: {model}")
 
 
+class WorkflowNotFound(ModelNotFound):
+    """No workflow of this name is here."""
+
+    def __init__(self, workflow: str) -> None:
+        ServingError.__init__(self, f"Workflow not found: {workflow}")
+
+
 class Conflict(ServingError):
     """The state of the server does not allow it: registered twice, or the default version taken away."""
 

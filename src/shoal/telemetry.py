@@ -62,10 +62,12 @@ class ModelStats:
         self.withdrawn = 0
         self.refused = 0
         self.restarts = 0
+        self.reruns = 0  # times a request was run again because its batch failed or its worker died
         self.reasons: dict[str, int] = {}
         self.queue_time = Histogram(SECONDS)
         self.compute_time = Histogram(SECONDS)
         self.batch_rows = Histogram(ROWS)
+        self.on_batch: list[Callable[[ModelStats, Batch, float], None]] = []  # who hears of each batch as well
 
     def record(self, batch: "Batch", now: float) -> None:
         """Count a batch that has ended and the requests that ended with it."""
@@ -81,6 +83,8 @@ class ModelStats:
         self.queue_time.total += total
         self.answered += batch.answered
         self.failed += batch.failed
+        for hear in self.on_batch:
+            hear(self, batch, now)
 
 
 ModelFacts = tuple[ModelStats, int, int, int]  # counters; requests waiting; batches running; instances up
@@ -104,6 +108,7 @@ class Metrics:
         labels = ["model_name", "model_version"]
         requests = CounterMetricFamily("shoal_requests", "Requests that ended, by how.", labels=[*labels, "outcome"])
         batches = CounterMetricFamily("shoal_batches", "Batches that left, by why.", labels=[*labels, "reason"])
+        reruns = CounterMetricFamily("shoal_reruns", "Requests run again after a failed batch.", labels=labels)
         restarts = CounterMetricFamily("shoal_worker_restarts", "Workers that were replaced.", labels=labels)
         waiting = GaugeMetricFamily("shoal_queue_requests", "Requests waiting.", labels=labels)
         running = GaugeMetricFamily("shoal_batches_running", "Batches held by instances.", labels=labels)
@@ -118,6 +123,7 @@ class Metrics:
             for reason, count in stats.reasons.items():
                 batches.add_metric([*key, reason], count)
             restarts.add_metric(key, stats.restarts)
+            reruns.add_metric(key, stats.reruns)
             waiting.add_metric(key, depth)
             running.add_metric(key, held)
             up.add_metric(key, instances)
@@ -125,7 +131,7 @@ class Metrics:
             compute.add_metric(key, stats.compute_time.cumulative(), stats.compute_time.total)
             rows.add_metric(key, stats.batch_rows.cumulative(), stats.batch_rows.total)
         start = GaugeMetricFamily("shoal_start_time_seconds", "When the server started, Unix time.", self._started)
-        return [requests, batches, restarts, waiting, running, up, queue_time, compute, rows, start]
+        return [requests, batches, restarts, reruns, waiting, running, up, queue_time, compute, rows, start]
 
 
 class JsonLines(logging.Formatter):

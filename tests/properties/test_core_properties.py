@@ -93,6 +93,9 @@ def name_of(request: Request) -> bytes:
     return request.id
 
 
+HALVINGS = 8  # of a batch of at most 2 ** 8 requests
+
+
 class Core(RuleBasedStateMachine):
     """One model; subclasses say by which policy."""
 
@@ -111,15 +114,22 @@ class Core(RuleBasedStateMachine):
 
         self.policy: Policy = Single()
         self.attempts = 1
+        self.isolates = False
         self.stats = ModelStats("m", "1.0")
         self.scheduler = Scheduler(Batcher(RequestQueue("m", LIMIT), self.policy), self.alarm, self.stats)
 
-    @initialize(data=st.data(), attempts=st.integers(1, 3), places=st.lists(st.integers(1, 2), min_size=1, max_size=3))
-    def begin(self, data: st.DataObject, attempts: int, places: list[int]) -> None:
+    @initialize(
+        data=st.data(),
+        attempts=st.integers(1, 3),
+        places=st.lists(st.integers(1, 2), min_size=1, max_size=3),
+        isolates=st.booleans(),
+    )
+    def begin(self, data: st.DataObject, attempts: int, places: list[int], isolates: bool) -> None:
         self.policy = data.draw(self.policies)
         self.attempts = attempts
+        self.isolates = isolates
         batcher = Batcher(RequestQueue("m", LIMIT), self.policy)
-        self.scheduler = Scheduler(batcher, self.alarm, self.stats, max_attempts=attempts)
+        self.scheduler = Scheduler(batcher, self.alarm, self.stats, max_attempts=attempts, isolates=isolates)
         for number in places:
             self.add_worker(number)
 
@@ -302,7 +312,8 @@ class Core(RuleBasedStateMachine):
         for record in records:
             assert record.place == WAITING, "a request runs that did not wait"
             assert record.request.deadline > self.now, "an expired request reached a worker"
-            assert record.times_run < self.attempts, "a request was tried too often"
+            halvings = HALVINGS if self.isolates else 0
+            assert record.times_run < self.attempts + halvings, "a request was tried too often"
             record.place = RUNNING
             record.times_run += 1
             record.block.readers += 1
@@ -316,6 +327,8 @@ class Core(RuleBasedStateMachine):
             assert request.priority >= first.priority, "a greater priority left first"
             if request.priority != first.priority:
                 continue
+            if self.isolates and (other.times_run or left[0].times_run > 1):
+                continue  # those under suspicion run apart, in an order of their own
             if request.group != first.group:
                 is_first_known = not any(r.times_run for r in self.waiting() if r.request.group == request.group)
                 if is_first_known:
@@ -338,7 +351,7 @@ class Core(RuleBasedStateMachine):
                 batch.deliver(index, HandlerFailed("it raised"), False, self.now)  # an error is the end, said or not
         self.scheduler.closed(batch, self.now, lambda: HandlerFailed("no answer"))
         for request in batch.requests:
-            assert request.has_ended, "a request of a closed batch goes on"
+            assert request.has_ended or (self.isolates and len(batch) > 1), "a request of a closed batch goes on"
         self.settle(batch)
 
     def kill(self, worker: Worker, *, is_hung: bool) -> None:
@@ -349,7 +362,8 @@ class Core(RuleBasedStateMachine):
         self.scheduler.leave(worker, self.now, lambda batch: self.why(batch, hung), hung=hung)
         for batch, _ in worker.work:
             assert batch.is_closed
-            assert batch is not hung or all(request.has_ended for request in batch.requests), "a hung batch goes on"
+            is_over = all(request.has_ended for request in batch.requests)
+            assert batch is not hung or is_over or (self.isolates and len(batch) > 1), "a hung batch goes on"
             self.settle(batch)
 
     def why(self, batch: Batch, hung: Batch | None) -> ServingError:

@@ -18,30 +18,37 @@ LAYERS: dict[str, set[str] | None] = {
     "clock": set(),
     "version": set(),
     "payload": {"errors"},
+    "tensor": {"errors"},
     "alarm": {"clock"},
     "config": {"errors", "payload", "clock"},
     "telemetry": {"errors", "payload", "clock"},
+    "logs": {"errors"},
     "archive": {"errors", "config", "version"},
     "series": {"errors"},
     "core": {"errors", "clock", "config", "telemetry", "payload"},
     "wire": {"errors", "payload"},
-    "frontend": {"core", "payload", "config", "telemetry", "errors", "clock"},
+    "frontend": {"tensor", "core", "payload", "config", "telemetry", "logs", "errors", "clock"},
     "pool": {"core", "wire", "config", "telemetry", "clock", "errors", "payload"},
-    "worker": {"wire", "payload", "config", "errors", "version", "upstream"},
+    "worker": {"tensor", "wire", "payload", "config", "errors", "version", "upstream"},
     "upstream": {"errors", "version", "worker"},  # the modules that handlers of other servers import
+    "startup": {"archive", "config", "core", "errors"},
+    "measuring": {"config", "errors", "series", "telemetry"},
+    "workflows": {"archive", "config", "core", "errors"},
     "launch": EVERYTHING,  # other servers' commands
     "demo": {"errors", "payload", "worker"},  # user-style handlers: they say `import shoal`
     "embedded": {"core", "alarm", "clock", "errors", "payload", "telemetry", "config"},
     "tools": {"payload", "config", "errors", "version"},
     "testing": EVERYTHING,
     "app": EVERYTHING,
+    "native": EVERYTHING,
     "cli": EVERYTHING,
     "__main__": {"cli"},
-    "__init__": {"errors", "version", "worker", "app", "embedded"},
+    "__init__": {"errors", "version", "worker", "native", "embedded"},
 }
 FOR_TYPES_ONLY = {("telemetry", "core"), ("series", "core")}
 TOP = {
-    "app": {"cli", "launch", "testing", "__init__"},
+    "app": {"cli", "launch", "native", "testing"},
+    "native": {"cli", "testing", "__init__"},
     "launch": {"cli", "testing"},
     "cli": {"__main__"},
     "testing": set[str](),
@@ -50,7 +57,7 @@ TOP = {
 MAY_IMPORT_LATE = ("worker/backends/", "upstream/", "pool/ray.py")
 HEAVY = {"numpy", "torch", "onnxruntime", "onnx", "PIL", "sklearn", "ray", "tensorflow"}
 IMPURE = {"asyncio", "multiprocessing", "os", "select", "signal", "socket", "ssl", "subprocess", "threading", "time"}
-AWAITS = {"core/model.py", "core/repository.py"}  # these may use asyncio: they wait for pools
+AWAITS = {"core/model.py", "core/repository.py", "core/workflow.py"}  # these may use asyncio: they wait for pools
 
 
 class Import(NamedTuple):

@@ -32,6 +32,7 @@ class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     install_requirements: bool = False  # an archive's requirements are installed, for that model alone
     allow_pickle: bool = False
     gpus: int = 0  # how many the machine has, or may use
+    first_worker_id: int = 9000  # ids that describe calls show; they are counted up from here, never used again
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,4 +44,6 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     tuning: Mapping[str, Mapping[str, Mapping[str, Any]]] = {}  # TorchServe's `models`: by name, by version
     snapshot: Mapping[str, Any] | None = None  # the `model_snapshot` to restore; then `startup` is not looked at
     workflow_store: str = ""
+    properties: Mapping[str, str] = {}  # the other server's settings as they came out, for snapshots
+    snapshots: str = ""  # the folder snapshots are kept in; empty: none are
     notes: Sequence[str] = ()  # settings that have no effect here, one line each, for the log

@@ -42,6 +42,27 @@ class MicroBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
                 raise ValueError(f"parallelism.{stage} must be between 1 and 256 threads, got {threads}")
 
 
+class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One input or output of a model that takes and gives tensors; -1 is any size, the batch is not among the dims."""
+
+    name: str
+    datatype: str  # in KServe's words: FP32, INT64, BYTES, ...
+    dims: list[int]
+    is_optional: bool = False
+    is_ragged: bool = False  # requests of other shapes may share a batch
+    reshape: list[int] | None = None  # the shape that the model itself sees
+    labels: list[str] = []  # of an output's classes, by index
+
+
+class Interface(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What tensors a model takes and gives."""
+
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    max_batch_size: int = 0  # rows; 0: the tensors have no batch dimension
+    is_decoupled: bool = False  # a request may have any number of answers
+
+
 class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One version of a model."""
 
@@ -62,7 +83,10 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     device: str = "cpu"
     devices: list[str] = []  # one for each worker in turn; empty: `device` for all
     parameters: dict[str, Any] = {}  # handed to the handler as context.parameters
-    flavour: Literal["shoal", "torchserve", "mms"] = "shoal"  # whose rules the handler was written to
+    flavour: Literal["shoal", "torchserve", "mms", "triton"] = "shoal"  # whose rules the handler was written to
+    backend: str = ""  # of a model in a Triton repository: onnxruntime, pytorch, python, identity
+    interface: Interface | None = None  # of a model that takes and gives tensors
+    settings: dict[str, Any] = {}  # of a model in a Triton repository: its completed configuration, in JSON's form
     url: str = ""  # what a registration called it by; empty: its path
     runtime: str = "python"
     envelope: Literal["", "body", "json", "kserve", "kservev2"] = ""  # around the handler, with TorchServe's meaning
@@ -71,9 +95,13 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_response_size: int = 0  # bytes of one answer; 0: any
     retry_for: float = 300.0  # s of failing restarts after which workers are no longer tried
     prove_batching: bool = False  # the first batches are compared with the same requests run alone
+    isolate: bool = True  # a batch that failed runs again in halves until the guilty request is alone
+    side_effects: bool = False  # no request is ever run twice
     job_tickets: bool = False  # TorchServe's useJobTicket: a request needs an idle worker
     continuous: bool = False  # TorchServe's continuousBatching: requests join and leave a running batch
     loaded_at_startup: bool = False
+    workflow: str = ""  # that it is a part of
+    is_hidden: bool = False  # left out of lists: a function of a workflow
     allow_pickle: bool = False  # weights may carry code that runs when they are read
     python: str = ""  # the workers' interpreter; empty: the server's own
     packages: str = ""  # a folder of packages that only this model's workers see

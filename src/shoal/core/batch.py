@@ -60,18 +60,22 @@ class Batch:
         """Give request `index` one piece of its answer; whoever left simply ignores it."""
         self.requests[index].answer(outcome, is_last, now)
 
-    def close(self, now: float, error: Callable[[], ServingError], *, retry: int = 0) -> list[Request]:
+    def close(
+        self, now: float, error: Callable[[], ServingError], *, retry: int = 0, isolate: bool = False
+    ) -> list[Request]:
         """No worker holds this batch any more: whoever is still unanswered fails, once, and lent memory comes back.
 
         With `retry`, requests tried fewer times than that and of which nothing was answered yet are queued again
-        instead; they are returned in their order and keep their memory.
+        instead; they are returned in their order and keep their memory. With `isolate` so are, however often they were
+        tried, those that were not alone: one of the others may be to blame.
         """
         assert not self.is_closed, "a batch closes once"
         self.is_closed = True
         again: list[Request] = []
+        shares_blame = isolate and len(self.requests) > 1
         for request in self.requests:
             if request.state is RUNNING:
-                if request.attempts < retry and not request.pieces:
+                if (shares_blame or request.attempts < retry) and not request.pieces:
                     request.state = QUEUED
                     request.batch = None
                     again.append(request)

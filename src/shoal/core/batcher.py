@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from shoal.core.batch import Batch
+from shoal.core.cohort import is_cohort
 from shoal.core.policy import Fleet, Hold, Leave, Policy, Refuse
 from shoal.core.queue import RequestQueue
 from shoal.core.request import Request
@@ -54,6 +55,11 @@ class Batcher:
     def take(self, instance: str, now: float, *, is_busy: bool = False) -> Batch | WaitUntil | None:
         """Make the batch that `instance` starts now, if one should leave; None when nobody waits."""
         while (lane := self.queue.head()) is not None:
+            if is_cohort(lane[0]):
+                if is_busy:
+                    return WaitUntil(math.inf, "rerun")  # it may take its worker down, and whatever runs there
+                self._made += 1
+                return Batch(self._made, self.queue.pop(lane, lane.rows), "rerun", now)
             if is_busy:
                 opens = self.policy.ahead(lane, instance, now)
                 if opens is None or opens > now:

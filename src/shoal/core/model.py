@@ -11,7 +11,7 @@ from shoal.clock import Clock
 from shoal.config.model import ModelConfig
 from shoal.core.request import Request
 from shoal.core.scheduler import Scheduler
-from shoal.errors import Unavailable
+from shoal.errors import LoadFailed, Unavailable
 
 log = logging.getLogger("shoal.model")
 
@@ -48,6 +48,8 @@ class WorkerFacts:
     memory: int  # resident bytes
     device: str
     last_error: str
+    traceback: str = ""  # of the last error, where it was the handler's own
+    failing: float = 0.0  # seconds since it failed without having come up again; 0 while it is well
 
 
 class Pool(Protocol):
@@ -88,9 +90,13 @@ class Model:
         self.scheduler = scheduler
         self.pool = pool
         self.life = Life.LOADING
-        self.error = ""  # why it failed, while it has
+        self.error = ""  # why its workers last failed to come up, until they do
+        self.traceback = ""  # where its own code failed then
+        self.min_workers = config.workers
+        self.max_workers = max(config.workers, config.max_workers)
         self._clock = clock
         self._timeout = config.request_timeout
+        self._scalings = 0  # under way
 
     @property
     def name(self) -> str:
@@ -106,6 +112,15 @@ class Model:
     def is_ready(self) -> bool:
         """Whether a request sent now would find an instance."""
         return self.life is Life.READY and self.scheduler.batcher.fleet.size > 0
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether it has the workers it should, those included that are still coming up or may come up again."""
+        if self.life is Life.LOADING or self._scalings:
+            return True
+        limit = self.config.retry_for
+        hopeful = sum(worker.state != "stopped" and worker.failing <= limit for worker in self.pool.describe())
+        return hopeful >= self.min_workers
 
     def submit(self, request: Request) -> None:
         """Admit the request, or raise Unavailable and take nothing."""
@@ -130,27 +145,43 @@ class Model:
         try:
             await self.pool.start()
         except BaseException as error:
-            self.fail(str(error))
+            self.fail(str(error), getattr(error, "traceback", ""))
             raise
         if self.life in (Life.DRAINING, Life.UNLOADED):
             raise Unavailable(f"model {self.name!r} was unloaded while it was loading")
         self.move(Life.READY)
 
-    async def scale(self, workers: int) -> None:
-        """Bring the number of workers to this; a failed model is ready again once workers are up."""
+    async def scale(self, low: int, high: int | None = None) -> None:
+        """Bring the number of workers to `low` at least and `high` at most; zero is zero, whatever `high` says.
+
+        The limits stay, also where the workers cannot be brought up. A failed model is ready again once they are.
+        """
         if self.life in (Life.DRAINING, Life.UNLOADED):
             raise Unavailable(f"model {self.name!r} is {self.life.value}")
-        await self.pool.scale(workers)
+        self.min_workers, self.max_workers = low, low if high is None else high
+        workers = min(max(self.pool.size, low), self.max_workers) if low else 0
+        self._scalings += 1
+        try:
+            await self.pool.scale(workers)
+        except LoadFailed as error:
+            self.error, self.traceback = str(error), error.traceback
+            if not self.pool.size:
+                self.fail(self.error, self.traceback)
+            raise
+        finally:
+            self._scalings -= 1
         if not self.pool.size:
             self.scheduler.fail_waiting(self._no_workers, self._clock.now())
-        if self.life is Life.FAILED and workers:
-            self.error = ""
-            self.move(Life.READY)
+        if workers:
+            self.error = self.traceback = ""
+            if self.life is Life.FAILED:
+                self.move(Life.READY)
 
-    async def drain(self, timeout: float) -> None:
-        """Take nothing new, finish what was taken, then let the workers go."""
+    async def drain(self, timeout: float) -> bool:
+        """Take nothing new, finish what was taken, then let the workers go; whether all was finished in time."""
         if self.life is Life.UNLOADED:
-            return
+            return True
+        in_time = True
         self.move(Life.DRAINING)
         idle = asyncio.Event()
         self.scheduler.when_idle(idle.set)
@@ -158,14 +189,16 @@ class Model:
             if not idle.is_set():
                 await asyncio.wait_for(idle.wait(), timeout)
         except TimeoutError:
+            in_time = False
             log.warning("%s %s did not drain in %.0f s; the rest is ended", self.name, self.version, timeout)
         await self.pool.stop(timeout=max(1.0, min(5.0, timeout)))
         self.scheduler.fail_waiting(lambda: Unavailable(f"model {self.name!r} was unloaded"), self._clock.now())
         self.move(Life.UNLOADED)
+        return in_time
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, traceback: str = "") -> None:
         """Nothing will run this model's requests until somebody acts."""
-        self.error = reason
+        self.error, self.traceback = reason, traceback
         if self.life in (Life.LOADING, Life.READY):
             self.move(Life.FAILED)
         self.scheduler.fail_waiting(

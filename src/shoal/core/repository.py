@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from shoal.config.model import ModelConfig
 from shoal.core.model import Life, Model
-from shoal.errors import Conflict, ModelNotFound, VersionNotFound
+from shoal.errors import Conflict, ModelNotFound, Protected, VersionNotFound
 
 Build = Callable[[ModelConfig], Model]
 
@@ -76,14 +76,14 @@ class Repository:
             raise
         return model
 
-    async def unregister(self, name: str, version: str, timeout: float) -> None:
-        """Take a version out at once, then let it finish what it had; the default goes last."""
+    async def unregister(self, name: str, version: str, timeout: float) -> bool:
+        """Take a version out at once, then let it finish what it had; whether it did in time. The default goes last."""
         model = self.find(name, version)
         entry = self._entries[name]
         if model is entry.default and len(entry.versions) > 1:
-            raise Conflict(f"Cannot remove default version for model {name}")
+            raise Protected(f"Cannot remove default version for model {name}")
         self._forget(model)
-        await model.drain(timeout)
+        return await model.drain(timeout)
 
     def set_default(self, name: str, version: str) -> None:
         """Make a version the one that a bare name means."""

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from shoal.core.batch import Batch
 from shoal.core.batcher import Batcher, WaitUntil
+from shoal.core.cohort import is_cohort, split
 from shoal.core.request import Request
 from shoal.errors import ServingError
 from shoal.telemetry import ModelStats
@@ -49,11 +50,14 @@ class Alarm(Protocol):
 class Scheduler:
     """Feeds instances; owns who of them holds which batch."""
 
-    def __init__(self, batcher: Batcher, alarm: Alarm, stats: ModelStats, *, max_attempts: int = 3) -> None:
+    def __init__(
+        self, batcher: Batcher, alarm: Alarm, stats: ModelStats, *, max_attempts: int = 3, isolates: bool = False
+    ) -> None:
         self.batcher = batcher
         self.alarm = alarm
         self.stats = stats
         self.max_attempts = max_attempts
+        self.isolates = isolates  # a batch that failed runs again in halves until the guilty request is alone
         self._held: dict[str, list[Batch]] = {}
         self._instances: dict[str, Instance] = {}
         self._retiring: dict[str, Callable[[], None]] = {}
@@ -108,11 +112,13 @@ class Scheduler:
             self.batcher.fleet.idle -= not held
         for batch in reversed(held):
             batch.stages = None
-            again = batch.close(now, partial(error, batch), retry=0 if batch is hung else self.max_attempts)
+            retry = 0 if batch is hung else self.max_attempts
+            isolate = self.isolates and batch is held[0]  # those behind it had not begun
+            again = batch.close(now, partial(error, batch), retry=retry, isolate=isolate)
             self.batcher.done(batch, now)
             self.stats.record(batch, now)
             batch.let_go()
-            self.batcher.give_back(again)
+            self._run_again(again, isolate=isolate)
         self.alarm.soon()
 
     def retire(self, instance: Instance, when_empty: Callable[[], None]) -> None:
@@ -139,10 +145,13 @@ class Scheduler:
 
     def closed(self, batch: Batch, now: float, error: Callable[[], ServingError]) -> None:
         """The answers of a freed batch were handed out; whoever got none fails with `error`."""
-        batch.close(now, error)
+        again = batch.close(now, error, isolate=self.isolates)
         self._closing -= 1
         self.stats.record(batch, now)
         batch.let_go()
+        if again:
+            self._run_again(again, isolate=True)
+            self.alarm.soon()
         if self._on_idle and self.is_idle:
             self._tell_idle()
 
@@ -158,6 +167,8 @@ class Scheduler:
                     break  # what holds for one idle instance holds for all of them
         if len(batcher.queue) and not batcher.fleet.idle:
             for instance_id, held in self._held.items():
+                if held and is_cohort(held[0].requests[0]):
+                    continue  # it may take its worker down: nobody is put behind it
                 if len(held) < self._instances[instance_id].places and instance_id not in self._retiring:
                     wake = min(wake, self._fill(instance_id, now, is_busy=True))
         self.stats.expired = batcher.expired
@@ -178,6 +189,15 @@ class Scheduler:
             self.stats.failed += 1
         if self.is_idle:
             self._tell_idle()
+
+    def _run_again(self, requests: list[Request], *, isolate: bool) -> None:
+        """Put back what was not answered: together, or apart to find out who is to blame."""
+        self.stats.reruns += len(requests)
+        if not isolate:
+            self.batcher.give_back(requests)
+            return
+        for cohort in split(requests):
+            self.batcher.give_back(cohort)
 
     def _fill(self, instance_id: str, now: float, *, is_busy: bool) -> float:
         """Send this instance a batch if one should leave; the time to ask again otherwise."""

@@ -14,6 +14,7 @@ from shoal.payload import Block, Buffer
 
 JOINED: Final = 32 * 1024  # a body up to this size travels in one piece with its head: a copy is cheaper than a vector
 STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
+BARE_LINES: Final = {s.value: f"HTTP/1.1 {s.value} \r\n".encode() for s in HTTPStatus}  # without a phrase
 LENGTHS: Final = tuple(b"Content-Length: %d\r\n\r\n" % n for n in range(2048))
 BODILESS: Final = frozenset({*range(100, 200), 204, 304})
 
@@ -29,10 +30,11 @@ def header_line(name: str, value: str) -> bytes:
     return b"%b: %b\r\n" % (name.encode(), value.encode("latin-1", "replace").translate(_CONTROLS).strip())
 
 
-class Clock(Protocol):
-    """The `Date` line all connections of a listener share."""
+class Shared(Protocol):
+    """What all connections of a listener share: the `Date` line, and how many answers of each class there were."""
 
     date: bytes
+    answers: list[int]  # by the first digit of their status
 
 
 class Link(Protocol):
@@ -43,8 +45,8 @@ class Link(Protocol):
     send_all: Callable[[Iterable[bytes]], None]
 
     @property
-    def hub(self) -> Clock:
-        """Where the time comes from."""
+    def hub(self) -> Shared:
+        """What it shares with others."""
         ...
 
     def answered(self, keep: bool) -> None:
@@ -78,6 +80,7 @@ class Exchange:
         "method",
         "on_drained",
         "on_gone",
+        "on_head",
         "peer",
         "request_id",
         "target",
@@ -102,6 +105,7 @@ class Exchange:
         self.peer = peer
         self.on_gone: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.on_head: Callable[[Exchange, int], None] | None = None  # hears the status when the answer begins
         self.close_after = False
 
     @property
@@ -131,11 +135,18 @@ class Exchange:
                 return value.strip()
         return None
 
-    def respond(self, status: int, body: Buffer = b"", head: bytes = b"", reason: bytes = b"") -> None:
+    def drop_body(self) -> None:
+        """Give back the memory of a body that nobody will read."""
+        if not isinstance(self.body, bytes):
+            self.body.release()
+            self.body = b""
+
+    def respond(self, status: int, body: Buffer = b"", head: bytes = b"", reason: bytes | None = b"") -> None:
         """Send the whole answer.
 
         `head` is ready header lines, each ending in CRLF (see `header_line`); the length, date and connection lines
-        are added. A large `bytes` body is sent without a copy; a view is copied, so its memory is free on return.
+        are added. `reason` is the phrase after the status: the usual one where it is empty, none at all for None. A
+        large `bytes` body is sent without a copy; a view is copied, so its memory is free on return.
         """
         link = self._link
         if link is None:
@@ -156,7 +167,7 @@ class Exchange:
             link.send_all((top + _length(size), body))
         link.answered(keep)
 
-    def start(self, status: int, head: bytes = b"") -> None:
+    def start(self, status: int, head: bytes = b"", reason: bytes | None = b"") -> None:
         """Begin an answer whose length is not known yet."""
         link = self._link
         if link is None:
@@ -165,7 +176,7 @@ class Exchange:
             raise RuntimeError("this exchange is already answered")
         bodiless = status in BODILESS
         self._keep = self._keep and not self.close_after and (bodiless or self._is_head or not self._old)
-        top = self._top(status, b"", head, self._keep)
+        top = self._top(status, reason, head, self._keep)
         self._state = _STREAMING
         self._chunked = not self._old and not bodiless
         self._is_head = self._is_head or bodiless  # from here on: whether what is written is dropped
@@ -201,17 +212,21 @@ class Exchange:
         if link is not None:
             link.abort()
 
-    def _top(self, status: int, reason: bytes, head: bytes, keep: bool) -> bytes:
+    def _top(self, status: int, reason: bytes | None, head: bytes, keep: bool) -> bytes:
         """Everything above the framing lines. Checks `head`, so that a missing CRLF cannot merge it with ours."""
         if head and (head[-2:] != b"\r\n" or b"\r\n\r\n" in head):
             raise ValueError("head is header lines, each ending in CRLF, without an empty one: use header_line")
         assert self._link is not None
-        line = STATUS_LINES.get(status)
+        line = STATUS_LINES.get(status) if reason is not None else BARE_LINES.get(status)
         if line is None or reason:
-            line = b"HTTP/1.1 %d %b\r\n" % (status, reason.translate(_CONTROLS))
+            line = b"HTTP/1.1 %d %b\r\n" % (status, (reason or b"").translate(_CONTROLS))
+        if self.on_head is not None:
+            self.on_head(self, status)
+        hub = self._link.hub
+        hub.answers[status // 100] += 1
         if keep and not self._old:
-            return line + self._link.hub.date + head
-        return line + self._link.hub.date + head + (b"Connection: keep-alive\r\n" if keep else b"Connection: close\r\n")
+            return line + hub.date + head
+        return line + hub.date + head + (b"Connection: keep-alive\r\n" if keep else b"Connection: close\r\n")
 
     def _split(self) -> tuple[bytes, bytes, bytes]:
         target = self.target

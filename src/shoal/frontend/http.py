@@ -343,9 +343,10 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         """Answer an error of the connection itself, and close so that the client can still read it."""
         self._exchange = None
         self._drop_body()
-        body = error_body(status, message)
+        head, body = (self.hub.refusal or refusal)(status, message)
+        self.hub.answers[status // 100] += 1
         length = b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
-        self.send(STATUS_LINES[status] + self.hub.date + JSON_HEAD + length + body)
+        self.send(STATUS_LINES[status] + self.hub.date + head + length + body)
         self._linger()
 
     def _linger(self) -> None:
@@ -374,6 +375,11 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
 def error_body(status: int, message: str) -> bytes:
     """The JSON form of an error."""
     return json.dumps({"code": status, "type": ERROR_TYPES[status], "message": message}).encode()
+
+
+def refusal(status: int, message: str) -> tuple[bytes, bytes]:
+    """Header lines and body for a request that the connection itself refuses."""
+    return JSON_HEAD, error_body(status, message)
 
 
 def _call(callback: Callable[[], None] | None) -> None:

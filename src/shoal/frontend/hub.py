@@ -69,8 +69,10 @@ class Hub:
         self.connections: set[Connection] = set()
         self.accepted = 0
         self.refused = 0
+        self.answers = [0] * 10  # by the first digit of their status
         self.received = bytearray(RECEIVE_BUFFER)  # read by one connection at a time, within one callback
         self.received_view = memoryview(self.received)
+        self.refusal: Callable[[int, str], tuple[bytes, bytes]] | None = None  # header lines and body, where not plain
         self._empty: asyncio.Future[None] | None = None
 
     def join(self, connection: Connection) -> int:

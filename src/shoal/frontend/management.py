@@ -1,236 +1,214 @@
-"""Management over HTTP in TorchServe's form: register, describe, scale, list, set default, remove."""
+"""Management over HTTP in TorchServe's and MMS's form: paths and parameters in, actions' sentences out."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 import msgspec
 
-from shoal.config.model import ModelConfig
-from shoal.core.model import Model
 from shoal.core.repository import Repository
 from shoal.errors import InvalidInput, ServingError
+from shoal.frontend.actions import Actions
+from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
-from shoal.frontend.mms import refuse
-from shoal.frontend.status import JSON, error_body, json_body
+from shoal.frontend.openapi import describe_managing
+from shoal.frontend.routes import segments_of
+from shoal.frontend.status import error_body
+from shoal.frontend.tokens import Tokens
 
 log = logging.getLogger("shoal.management")
 Answer = tuple[int, Any]
-Configure = Callable[[dict[str, str]], Awaitable[ModelConfig]]
-METHODS = {  # segments after /models -> allowed methods
-    0: ("GET", "POST"),
-    1: ("GET", "PUT", "DELETE"),
-    2: ("GET", "PUT", "DELETE"),
-    3: ("PUT",),
-}
+Act = Callable[[], Awaitable[Answer]]
+ONE_MODEL = ("GET", "PUT", "DELETE", "OPTIONS")
+MOST_PARAMETERS = 256
 
 
 class Management:
-    """The management routes. `configure` turns the parameters of a registration into a ModelConfig."""
+    """The management routes. They need the management key where there are tokens, `/token` the API key."""
 
-    def __init__(self, repository: Repository, configure: Configure, *, drain_within: float, development: bool) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        actions: Actions,
+        dialect: Dialect,
+        *,
+        tokens: Tokens | None = None,
+        cors_origin: str = "",
+    ) -> None:
         self._repository = repository
-        self._configure = configure
-        self._drain_within = drain_within
-        self._development = development
+        self._actions = actions
+        self._dialect = dialect
+        self._tokens = tokens
+        self._cors_origin = cors_origin
         self._tasks: set[asyncio.Task[None]] = set()
 
     def manage(self, exchange: Exchange) -> bool:
-        """Act on `/models...`; False when the target is somebody else's."""
-        segments = [unquote(part) for part in exchange.path.decode("ascii", "replace").split("/") if part]
-        if not segments or segments[0] != "models":
+        """Act on what the path names; False when it is somebody else's."""
+        segments = segments_of(exchange.path)
+        allowed = self._methods(segments)
+        if allowed is None:
             return False
-        if not _is_same_origin(exchange):
+        if exchange.method != "OPTIONS" and not self._is_same_origin(exchange):
             message = "a page of another origin may not manage this server"
-            exchange.respond(403, error_body(403, "ForbiddenException", message), JSON)
-            return True
-        rest = segments[1:]
-        allowed = METHODS.get(len(rest), ())
-        if len(rest) == 3 and rest[2] != "set-default":
-            allowed = ()
-        if not allowed:
-            not_found(exchange)
+            self._dialect.respond(exchange, 403, error_body(403, "ForbiddenException", message))
+        elif not allowed:
+            self._dialect.not_found(exchange)
+        elif not self._is_authorised(exchange, segments):
+            pass
         elif exchange.method not in allowed:
-            not_allowed(exchange, allowed)
+            self._dialect.not_allowed(exchange, allowed)
         else:
-            self._spawn(self._answer(exchange, self._action(exchange, rest)))
+            self._begin(exchange, segments)
+        exchange.drop_body()
         return True
 
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _methods(self, segments: list[str]) -> tuple[str, ...] | None:
+        """Give the methods of a path; none for one that is not there, None for one that is not ours."""
+        match segments:
+            case ["models"]:
+                return "GET", "POST"
+            case ["models", _]:
+                return ONE_MODEL
+            case ["models", _, _] if self._dialect.has_versions:
+                return ONE_MODEL
+            case ["models", _, _, "set-default"] if self._dialect.has_versions:
+                return ("PUT",)
+            case ["models", *_]:
+                return ()
+            case ["v1", "models", name] if ":" not in name and self._dialect.has_explanations:
+                return ("GET",)
+            case ["token"] if self._tokens is not None:
+                return ("GET",)
+        return None
+
+    def _is_same_origin(self, exchange: Exchange) -> bool:
+        """Whether this is no browser acting for a page from elsewhere, or for one that is allowed to."""
+        origin = exchange.header(b"origin")
+        if origin is None or origin.partition(b"://")[2] == exchange.header(b"host"):
+            return True
+        return self._cors_origin in ("*", origin.decode("latin-1"))
+
+    def _is_authorised(self, exchange: Exchange, segments: list[str]) -> bool:
+        if self._tokens is None or segments == ["token"]:  # which asks for another key by itself
+            return True
+        try:
+            self._tokens.check("management", exchange.header(b"authorization"))
+        except ServingError as error:
+            self._dialect.refuse(exchange, error)
+            return False
+        return True
+
+    def _begin(self, exchange: Exchange, segments: list[str]) -> None:
+        try:
+            act = self._act(exchange, segments)
+        except ServingError as error:
+            self._dialect.refuse(exchange, error)
+            return
+        task = asyncio.get_running_loop().create_task(self._answer(exchange, segments, act))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _action(self, exchange: Exchange, rest: list[str]) -> Callable[[], Awaitable[Answer]]:
-        name, version = [*rest, "", ""][:2]
-        query = dict(parse_qsl(exchange.query.decode("ascii", "replace"), keep_blank_values=True))
-        if not rest:
-            if exchange.method == "GET":
-                return lambda: self._list(query)
-            return lambda: self._register(_parameters(exchange, query))
-        if len(rest) == 3:
-            return lambda: self._set_default(name, version)
-        match exchange.method:
-            case "GET":
-                return lambda: self._describe(name, version)
-            case "PUT":
-                return lambda: self._scale(name, version or query.get("model_version", ""), query)
+    def _act(self, exchange: Exchange, segments: list[str]) -> Act:
+        """Read everything the request says, and give what is to be done."""
+        actions, query = self._actions, _query(exchange)
+        name, version = [*segments[1:], "", ""][:2]
+        if segments[0] == "token":
+            return lambda: self._rotate(exchange, query.get("type", ""))
+        if segments[0] == "v1":
+            return lambda: self._readiness(segments[2])
+        if len(segments) == 4:
+            return lambda: _status(actions.set_default(name, version))
+        match exchange.method, name:
+            case "GET", "":
+                limit, token = self._number(query, "limit", 100), self._number(query, "next_page_token", 0)
+                return lambda: _now(200, actions.list_models(limit, token))
+            case "POST", _:
+                parameters = self._parameters(exchange, query)
+                return lambda: _status(actions.register(parameters))
+            case "GET", _:
+                customized = query.get("customized", "").lower() == "true"
+                return lambda: self._describe(name, version, customized)
+            case "PUT", _:
+                version = version or (query.get("model_version", "") if self._dialect.has_versions else "")
+                return lambda: _status(actions.scale(name, version, query))
+            case "OPTIONS", _:
+                return lambda: self._describe_api(name, version)
             case _:
-                return lambda: self._unregister(name, version)
+                return lambda: _status(actions.unregister(name, version))
 
-    async def _answer(self, exchange: Exchange, action: Callable[[], Awaitable[Answer]]) -> None:
+    async def _answer(self, exchange: Exchange, segments: list[str], act: Act) -> None:
         try:
-            status, body = await action()
-            exchange.respond(status, json_body(body), JSON)
+            status, body = await act()
         except ServingError as error:
-            refuse(exchange, error, development=self._development)
+            name, version = [*segments[1:], "", ""][:2]
+            self._dialect.refuse(exchange, error, model=name, version=version)
         except Exception:
             log.exception("management call failed")
-            exchange.respond(500, error_body(500, "InternalServerException", "internal error, see the log"), JSON)
+            body = error_body(500, "InternalServerException", "internal error, see the log")
+            self._dialect.respond(exchange, 500, body)
+        else:
+            if isinstance(body, bytes):
+                self._dialect.respond(exchange, status, body, b"")
+            else:
+                self._dialect.say(exchange, status, body)
 
-    async def _list(self, query: dict[str, str]) -> Answer:
-        limit = _number(query, "limit", 100)
-        limit = limit if 0 <= limit <= 100 else 100
-        start = max(0, _number(query, "next_page_token", 0))
-        names = self._repository.names()
-        page: dict[str, Any] = {"nextPageToken": str(start + limit)} if start + limit <= len(names) and names else {}
-        models = [self._repository.find(name) for name in names[start : start + limit]]
-        return 200, {**page, "models": [{"modelName": m.name, "modelUrl": m.config.path} for m in models]}
+    async def _describe(self, name: str, version: str, customized: bool) -> Answer:
+        described = await self._actions.describe(name, version, customized=customized and not self._dialect.is_bare)
+        return 200, described[0] if self._dialect.is_bare else described
 
-    async def _register(self, parameters: dict[str, str]) -> Answer:
-        config = await self._configure(parameters)
-        if parameters.get("synchronous", "true").lower() != "true" and config.workers:
-            model = self._repository.add(config)
-            self._spawn(_start_later(model))
-            return 202, {"status": "Processing worker updates..."}
-        model = await self._repository.register(config)
-        text = f'Model "{model.name}" Version: {model.version} registered with {config.workers} initial workers'
-        if not config.workers:
-            text += ". Use scale workers API to add workers for the model."
-        return 200, {"status": text}
+    async def _describe_api(self, name: str, version: str) -> Answer:
+        self._repository.find(name, version)
+        return 200, describe_managing(name)
 
-    async def _describe(self, name: str, version: str) -> Answer:
-        if version == "all":
-            return 200, [facts(model) for model in self._repository.versions(name)]
-        return 200, [facts(self._repository.find(name, version))]
+    async def _readiness(self, name: str) -> Answer:
+        return 200, {"name": name, "ready": self._actions.is_ready(name)}
 
-    async def _scale(self, name: str, version: str, query: dict[str, str]) -> Answer:
-        model = self._repository.find(name, version)
-        low = _number(query, "min_worker", 1)
-        high = _number(query, "max_worker", low)
-        if low < 0:
-            raise InvalidInput(f"min_worker must be 0 or more, got {low}")
-        if high < low:
-            raise InvalidInput("max_worker cannot be less than min_worker.")
-        target = min(max(model.pool.size, low), high)
-        if query.get("synchronous", "false").lower() != "true":
-            self._spawn(_scale_later(model, target))
-            return 202, {"status": "Processing worker updates..."}
-        await model.scale(target)
-        suffix = f", version: {version}" if version else ""
-        return 200, {"status": f"Workers scaled to {target} for model: {name}{suffix}"}
+    async def _rotate(self, exchange: Exchange, api: str) -> Answer:
+        assert self._tokens is not None
+        self._tokens.rotate(api, exchange.header(b"authorization"))
+        return 200, b"\n"
 
-    async def _set_default(self, name: str, version: str) -> Answer:
-        self._repository.set_default(name, version)
-        return 200, {"status": f'Default version successfully updated for model "{name}" to "{version}"'}
+    def _parameters(self, exchange: Exchange, query: dict[str, str]) -> dict[str, str]:
+        """Read a registration: the query's, or the body's alone where that is JSON; times in seconds."""
+        if not exchange.content_type.startswith(b"application/json"):
+            timeout = query.get("response_timeout", "")
+            if self._dialect.minutes and timeout.isdecimal():
+                return {**query, "response_timeout": str(60 * int(timeout[:8]))}
+            return query
+        body = exchange.body if isinstance(exchange.body, bytes) else bytes(exchange.body.view)
+        try:
+            fields = msgspec.json.decode(body, type=dict[str, str | int | float | bool | None])
+        except msgspec.MsgspecError as error:
+            raise InvalidInput(f"the body is not a JSON object of parameters: {error}") from None
+        return {name: _text(value) for name, value in fields.items() if value is not None}
 
-    async def _unregister(self, name: str, version: str) -> Answer:
-        await self._repository.unregister(name, version, self._drain_within)
-        return 200, {"status": f'Model "{name}" unregistered'}
+    def _number(self, query: dict[str, str], name: str, default: int) -> int:
+        try:
+            return int(query.get(name, default))
+        except ValueError:
+            if self._dialect.is_lenient:
+                return default
+            raise InvalidInput(f"{name} is a whole number, got {query[name]!r}") from None
 
 
-def facts(model: Model) -> dict[str, Any]:
-    """Describe a version: TorchServe's keys first, then what only Shoal knows."""
-    config, scheduler, stats = model.config, model.scheduler, model.scheduler.stats
-    waiting = len(scheduler.batcher.queue)
-    return {
-        "modelName": model.name,
-        "modelVersion": model.version,
-        "modelUrl": config.path,
-        "runtime": "python",
-        "minWorkers": model.pool.size,
-        "maxWorkers": model.pool.size,
-        "batchSize": scheduler.batcher.policy.limit,
-        "maxBatchDelay": config.batching.max_batch_delay if config.batching.rule == "fixed" else 0,
-        "responseTimeout": config.response_timeout,
-        "startupTimeout": config.startup_timeout,
-        "deviceType": "gpu" if config.device.startswith("cuda") else "cpu",
-        "workers": [
-            {
-                "id": worker.id,
-                "startTime": datetime.fromtimestamp(worker.started, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
-                "status": worker.state.upper(),
-                "secondsInStatus": round(worker.since, 3),
-                "memoryUsage": worker.memory,
-                "pid": worker.pid,
-                "gpu": worker.device.startswith("cuda"),
-                "restarts": worker.restarts,
-                "lastError": worker.last_error,
-            }
-            for worker in model.pool.describe()
-        ],
-        "jobQueueStatus": {"remainingCapacity": config.queue_size - waiting, "pendingRequests": waiting},
-        "state": model.life.value,
-        "error": model.error,
-        "batching": {
-            "policy": config.batching.rule,
-            "reasons": stats.reasons,
-            "answered": stats.answered,
-            "failed": stats.failed,
-            **scheduler.batcher.policy.describe(),
-        },
-    }
+async def _now(status: int, body: Any) -> Answer:
+    return status, body
 
 
-def not_found(exchange: Exchange) -> None:
-    """Answer for a path that is nobody's."""
-    message = "Requested resource is not found, please refer to API document."
-    exchange.respond(404, error_body(404, "ResourceNotFoundException", message), JSON)
+async def _status(acting: Awaitable[tuple[int, str]]) -> Answer:
+    status, sentence = await acting
+    return status, {"status": sentence}
 
 
-def not_allowed(exchange: Exchange, allowed: tuple[str, ...]) -> None:
-    """Answer for a method that this path does not have."""
-    message = f"Requested method is not allowed; this path takes {', '.join(allowed)}."
-    head = JSON + b"Allow: %b\r\n" % ", ".join(allowed).encode()
-    exchange.respond(405, error_body(405, "MethodNotAllowedException", message), head)
-
-
-def _is_same_origin(exchange: Exchange) -> bool:
-    """Whether this is no browser acting for a page from elsewhere."""
-    origin = exchange.header(b"origin")
-    return origin is None or origin.partition(b"://")[2] == exchange.header(b"host")
-
-
-async def _start_later(model: Model) -> None:
+def _query(exchange: Exchange) -> dict[str, str]:
     try:
-        await model.start()
-    except ServingError as error:
-        log.error("%s", error, extra={"fields": {"model": model.name, "traceback": getattr(error, "traceback", "")}})
+        text = exchange.query.decode("ascii", "replace")
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
+    except ValueError as error:
+        raise InvalidInput(f"the query cannot be read: {error}") from None
 
 
-async def _scale_later(model: Model, workers: int) -> None:
-    try:
-        await model.scale(workers)
-    except ServingError as error:
-        log.error("scaling failed: %s", error, extra={"fields": {"model": model.name}})
-
-
-def _parameters(exchange: Exchange, query: dict[str, str]) -> dict[str, str]:
-    if not exchange.content_type.startswith(b"application/json"):
-        return query
-    body = exchange.body if isinstance(exchange.body, bytes) else bytes(exchange.body.view)
-    try:
-        fields = msgspec.json.decode(body, type=dict[str, str | int | float | bool])
-    except msgspec.MsgspecError as error:
-        raise InvalidInput(f"the body is not a JSON object of parameters: {error}") from None
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
-
-
-def _number(query: dict[str, str], name: str, default: int) -> int:
-    try:
-        return int(query.get(name, default))
-    except ValueError:
-        raise InvalidInput(f"{name} is a whole number, got {query[name]!r}") from None
+def _text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,63 +2,125 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
+from shoal.clock import Clock
 from shoal.config.server import ServerConfig
-from shoal.frontend.admin import Pages, show_metrics
+from shoal.frontend.admin import MetricsPage, Pages, show_metrics
+from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import Application, HttpLimits, Lend
 from shoal.frontend.listen import Listener
-from shoal.frontend.management import Management, not_found
+from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
-from shoal.telemetry import Metrics
+from shoal.frontend.openapi import INFERENCE, MANAGEMENT, METRICS, Operation, describe
+from shoal.frontend.routes import segments_of
+
+Api = Literal["inference", "management", "metrics"]
+APIS: tuple[Api, ...] = ("inference", "management", "metrics")
+Take = Callable[[Exchange], bool]  # answers what is its own, says False to the rest
+OnAnswered = Callable[[Exchange, int, float], None]  # the exchange, its status, and milliseconds until its answer began
+
+
+class Place(NamedTuple):
+    """An address to listen at: a port, or the path of a socket."""
+
+    host: str
+    port: int  # below zero: any free one
+    path: str = ""
+    is_tls: bool = False
+
+
+def places_of(config: ServerConfig) -> dict[Place, list[Api]]:
+    """Say where the APIs are served; those that are given one address share it."""
+    places: dict[Place, list[Api]] = {}
+    ports: tuple[tuple[Api, str, int, str], ...] = (
+        ("inference", config.host, config.port, config.unix_socket),
+        ("management", config.management_host, config.management_port, config.management_unix_socket),
+        ("metrics", config.metrics_host or config.host, config.metrics_port, config.metrics_unix_socket),
+    )
+    for api, host, port, _ in ports:
+        if port >= 0:
+            place = Place(host, port or -len(places) - 1, is_tls=api in config.tls_on)
+            places.setdefault(place, []).append(api)
+    for api, _, _, path in ports:
+        if path:
+            places.setdefault(Place("", 0, path), []).append(api)
+    return places
 
 
 class Server:
-    """Inference, management and metrics, each on its own port; on one port where they are set equal."""
+    """Inference, management and metrics, each on its own port; on one port where they are set equal.
+
+    `more` are routes that other parts add to an API. `on_answered` hears of every answer to a request that could be
+    read; without it, nothing is measured.
+    """
 
     def __init__(
         self,
         config: ServerConfig,
         inference: Inference,
         management: Management,
-        metrics: Metrics,
+        metrics: MetricsPage,
+        dialect: Dialect,
+        clock: Clock,
         *,
         lend: Lend,
         tls: ssl.SSLContext | None,
+        more: Mapping[Api, Sequence[Take]] | None = None,
+        on_answered: OnAnswered | None = None,
     ) -> None:
         self._config = config
-        self._inference = inference
-        self._management = management
-        self._metrics = metrics
-        self._pages = Pages()
+        self._dialect = dialect
+        self._pages = Pages(dialect)
+        self._now = clock.now
+        self._on_answered = on_answered
+        more = more or {}
+        takes: dict[Api, list[Take]] = {
+            "inference": [inference.predict, inference.others, *more.get("inference", ())],
+            "management": [management.manage, inference.others, *more.get("management", ())],
+            "metrics": [*more.get("metrics", ())],
+        }
+        if config.enable_metrics_api:
+            takes["metrics"].append(lambda exchange: show_metrics(metrics, exchange, dialect))
         limits = HttpLimits(
             max_body=config.max_request_size, idle_timeout=config.idle_timeout, max_connections=config.max_connections
         )
-        plan: dict[int, tuple[str, Application]] = {}
-        keys: dict[str, int] = {}
-        for name, host, port, app in (
-            ("inference", config.host, config.port, self._on_inference),
-            ("management", config.management_host, config.management_port, self._on_management),
-            ("metrics", config.host, config.metrics_port, self._on_metrics),
-        ):
-            key = keys[name] = port or -len(plan) - 1  # 0 asks for any free port: never shared
-            plan[key] = (host, self._on_everything if key in plan else app)
-        self._tls = tls
-        listeners = {
-            key: Listener(app, limits, lend, host=host, port=max(0, key), unix_path=None, ssl_context=tls)
-            for key, (host, app) in plan.items()
-        }
-        self._listeners = list(listeners.values())
-        self._by_name = {name: listeners[key] for name, key in keys.items()}
-        if path := config.unix_socket:
-            extra = Listener(self._on_inference, limits, lend, host=None, port=None, unix_path=path)
-            self._listeners.append(extra)
+        self._schemes: dict[Api, str] = {}
+        self._by_name: dict[Api, Listener] = {}
+        self._listeners: list[Listener] = []
+        for place, apis in places_of(config).items():
+            context = tls if place.is_tls else None
+            listener = Listener(
+                self._application(apis, takes),
+                limits,
+                lend,
+                host=place.host or None,
+                port=None if place.path else max(0, place.port),
+                unix_path=place.path or None,
+                ssl_context=context,
+            )
+            listener.hub.refusal = dialect.refusal
+            self._listeners.append(listener)
+            for api in apis:
+                if api not in self._by_name:  # its port comes before its socket
+                    self._by_name[api] = listener
+                    self._schemes[api] = "unix" if place.path else "https" if context else "http"
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where each of inference, management and metrics is bound."""
-        scheme = "https" if self._tls else "http"
-        return {name: f"{scheme}://{listener.address}" for name, listener in self._by_name.items()}
+        """Where each of inference, management and metrics is bound: its port, or its socket where it has no port."""
+        return {
+            api: f"{self._schemes[api]}:{'' if self._schemes[api] == 'unix' else '//'}{self._by_name[api].address}"
+            for api in APIS
+            if api in self._by_name
+        }
+
+    @property
+    def answers(self) -> list[int]:
+        """How many answers of each class there were, by the first digit of their status."""
+        return [sum(counts) for counts in zip(*(listener.hub.answers for listener in self._listeners), strict=True)]
 
     async def start(self) -> None:
         """Bind every listener, or none: an address in use is an OSError."""
@@ -75,29 +137,58 @@ class Server:
         """Take no new connections; end the open ones when their answers are out."""
         await asyncio.gather(*(listener.drain(timeout) for listener in self._listeners))
 
-    def _on_inference(self, exchange: Exchange) -> None:
-        if self._inference.predict(exchange):
-            return
-        if exchange.path == b"/ping":
-            self._inference.ping(exchange)
-        elif not self._pages.show(exchange):
-            not_found(exchange)
+    def _application(self, apis: Sequence[Api], takes: Mapping[Api, Sequence[Take]]) -> Application:
+        """Put together what one listener answers; predictions are asked first, for they are the most.
 
-    def _on_management(self, exchange: Exchange) -> None:
-        if not self._management.manage(exchange):
-            if exchange.path == b"/ping":
-                self._inference.ping(exchange)
-            else:
-                not_found(exchange)
+        Where inference and management share a listener, the metrics are there as well, as upstream.
+        """
+        if "inference" in apis and "management" in apis:
+            apis = APIS
+        chain = list(dict.fromkeys(take for api in apis for take in takes[api]))
+        chain.append(self._about(apis))
+        if "inference" in apis:
+            chain.append(self._pages.show)
+        dialect, on_answered, now = self._dialect, self._on_answered, self._now
 
-    def _on_metrics(self, exchange: Exchange) -> None:
-        if exchange.path == b"/metrics":
-            show_metrics(self._metrics, exchange)
-        else:
-            not_found(exchange)
+        def answer(exchange: Exchange) -> None:
+            for take in chain:
+                if take(exchange):
+                    return
+            exchange.drop_body()
+            dialect.not_found(exchange)
 
-    def _on_everything(self, exchange: Exchange) -> None:
-        if exchange.path == b"/metrics":
-            show_metrics(self._metrics, exchange)
-        elif not self._management.manage(exchange):
-            self._on_inference(exchange)
+        def answer_and_tell(exchange: Exchange) -> None:
+            assert on_answered is not None
+            began = now()
+            exchange.on_head = lambda exchange, status: on_answered(exchange, status, 1000 * (now() - began))
+            answer(exchange)
+
+        return answer if on_answered is None else answer_and_tell
+
+    def _about(self, apis: Sequence[Api]) -> Take:
+        """Make the routes that describe the API."""
+        tables: dict[Api, Sequence[Operation]] = {
+            "inference": INFERENCE,
+            "management": MANAGEMENT,
+            "metrics": [METRICS],
+        }
+        operations = [operation for api in apis for operation in tables[api]]
+        dialect = self._dialect
+
+        def about(exchange: Exchange) -> bool:
+            match segments_of(exchange.path):
+                case [] if exchange.method == "OPTIONS":
+                    pass
+                case ["api-description"]:
+                    pass
+                case [] if dialect.has_index and not self._config.page:
+                    exchange.drop_body()
+                    dialect.not_allowed(exchange, ("OPTIONS",))
+                    return True
+                case _:
+                    return False
+            exchange.drop_body()
+            dialect.say(exchange, 200, describe(dialect.title, dialect.version, operations))
+            return True
+
+        return about

@@ -1,5 +1,6 @@
 """The one table: what HTTP calls each error, and the body that tells the client."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -23,12 +24,39 @@ from shoal.errors import (
     Unavailable,
     VersionNotFound,
     WorkerDied,
+    WorkflowNotFound,
 )
 
 JSON = b"Content-Type: application/json\r\n"
 
+
+class NegativeWorkers(InvalidInput):
+    """Fewer than no workers were asked for."""
+
+
+class ModelApiOff(ServingError):
+    """Models may not be registered or removed by clients of this server."""
+
+    def __init__(self) -> None:
+        super().__init__("Requested method is not allowed, please refer to API document.")
+
+
+class StillBusy(ServingError):
+    """A model that was removed had not finished in the time it was given; what was left of it was ended."""
+
+
+class NoDescriber(Unavailable):
+    """No worker can be asked to describe the model."""
+
+
+class NoDescription(ServingError):
+    """The handler was asked to describe itself and gave no answer."""
+
+
+Statuses = Mapping[type[ServingError], tuple[int, str]]
+
 # class of the error -> status, and the name TorchServe's clients know it by
-HTTP_STATUS: dict[type[ServingError], tuple[int, str]] = {
+HTTP_STATUS: Statuses = {
     InvalidInput: (400, "BadRequestException"),
     ConfigError: (400, "BadRequestException"),
     BadArchive: (400, "InvalidModelException"),
@@ -37,6 +65,7 @@ HTTP_STATUS: dict[type[ServingError], tuple[int, str]] = {
     TooLarge: (413, "PayloadTooLargeException"),
     ModelNotFound: (404, "ModelNotFoundException"),
     VersionNotFound: (404, "ModelVersionNotFoundException"),
+    WorkflowNotFound: (404, "WorkflowNotFoundException"),
     Conflict: (409, "ConflictStatusException"),
     Protected: (403, "InvalidModelVersionException"),
     Unavailable: (503, "ServiceUnavailableException"),
@@ -46,15 +75,22 @@ HTTP_STATUS: dict[type[ServingError], tuple[int, str]] = {
     LoadOutOfMemory: (507, "InternalServerException"),
     HandlerFailed: (500, "InternalServerException"),
     WorkerDied: (500, "WorkerDiedException"),
+    ModelApiOff: (405, "MethodNotAllowedException"),
+    StillBusy: (408, "RequestTimeoutException"),
     ServingError: (500, "InternalServerException"),
 }
 
 
-def http_status(error: ServingError) -> tuple[int, str]:
-    """Look the error up along its class tree, so a new one has an answer on the day it is written."""
-    if isinstance(error, HandlerFailed) and error.status is not None and 400 <= error.status <= 599:
-        return error.status, HTTP_STATUS[HandlerFailed][1]
-    return next(HTTP_STATUS[kind] for kind in type(error).__mro__ if kind in HTTP_STATUS)
+def http_status(
+    error: ServingError, statuses: Statuses = HTTP_STATUS, *, chosen: range = range(400, 600)
+) -> tuple[int, str]:
+    """Look the error up along its class tree, so a new one has an answer on the day it is written.
+
+    A handler may choose its own status within `chosen`.
+    """
+    if isinstance(error, HandlerFailed) and error.status is not None and error.status in chosen:
+        return error.status, statuses[HandlerFailed][1]
+    return next(statuses[kind] for kind in type(error).__mro__ if kind in statuses)
 
 
 def error_body(status: int, kind: str, message: str, traceback: str = "") -> bytes:
@@ -63,8 +99,10 @@ def error_body(status: int, kind: str, message: str, traceback: str = "") -> byt
     return json_body(fields | {"traceback": traceback} if traceback else fields)
 
 
-def error_head(error: ServingError) -> bytes:
+def error_head(error: ServingError, status: int = 0) -> bytes:
     """Give the header lines an error adds."""
+    if status == 401:
+        return JSON + b"WWW-Authenticate: Bearer\r\n"
     if isinstance(error, Unavailable):
         return JSON + b"Retry-After: %d\r\n" % max(1, round(error.retry_after))
     return JSON

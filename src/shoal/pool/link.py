@@ -216,10 +216,10 @@ def error_of(failure: Failure | None) -> ServingError:
 def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Iterator[tuple[int, Outcome, bool]]:
     start = 0
     data: bytes | memoryview = bytes(body) if len(body) < JOIN_BELOW else body
-    one_type = content_types[0] if len(content_types) == 1 else ""
+    types = content_types * len(sizes) if len(content_types) == 1 else content_types
     for index, size in enumerate(sizes):
         end = start + size
-        yield index, Result(data[start:end], one_type or content_types[index]), True
+        yield index, Result(data[start:end], types[index]), True
         start = end
 
 

@@ -36,12 +36,14 @@ class LocalPool:
         *,
         development: bool = False,
         on_measured: Callable[[Measured], None] = lambda _: None,
+        on_loaded: Callable[[str, float], None] = lambda worker, seconds: None,
     ) -> None:
         self._config = config
         self._scheduler = scheduler
         self._clock = clock
         self._development = development
         self._on_measured = on_measured
+        self._on_loaded = on_loaded
         self._forge = Forge(
             config.python or sys.executable,
             _python_files(config.path),
@@ -116,6 +118,7 @@ class LocalPool:
             development=self._development,
             on_failure=self._failed,
             on_measured=self._on_measured,
+            on_loaded=self._on_loaded,
         )
 
     def _failed(self, slot: WorkerSlot) -> None:
@@ -149,4 +152,6 @@ def environment_of(config: ModelConfig, environment: Mapping[str, str]) -> dict[
 def _python_files(path: str) -> list[str]:
     """Where the template looks for imports to make ahead."""
     source = Path(path)
-    return [str(file) for file in sorted(source.glob("*.py"))[:50]] if source.is_dir() else [str(source)]
+    if not source.is_dir():
+        return [str(source)]
+    return [str(source), *(str(file) for file in sorted(source.glob("*.py"))[:50])]

@@ -17,7 +17,7 @@ from shoal.config.model import ModelConfig
 from shoal.core.batch import Batch
 from shoal.core.model import WorkerFacts
 from shoal.core.scheduler import Scheduler
-from shoal.errors import LoadFailed, ResponseTimeout, ServingError, WorkerDied
+from shoal.errors import LoadFailed, LoadOutOfMemory, ResponseTimeout, ServingError, WorkerDied
 from shoal.pool.forge import Forge
 from shoal.pool.link import LinkedInstance, WorkerLink
 from shoal.pool.output import LinePipe, listen
@@ -57,6 +57,7 @@ class WorkerSlot:
         development: bool,
         on_failure: Callable[["WorkerSlot"], None],
         on_measured: Callable[[Measured], None],
+        on_loaded: Callable[[str, float], None],
     ) -> None:
         self.id = id
         self.stage = Stage.STOPPED
@@ -65,6 +66,8 @@ class WorkerSlot:
         self.failures = 0  # in a row
         self.restarts = 0
         self.last_error = ""
+        self.last_traceback = ""  # where the model's own code failed to load
+        self._failing_since = 0.0  # when it failed without having come up again; 0 while it is well
         self.settled: asyncio.Future[None] | None = None  # the first start: done when ready, or the reason why not
         self._config = config
         self._forge = forge
@@ -73,6 +76,7 @@ class WorkerSlot:
         self._development = development
         self._on_failure = on_failure
         self._on_measured = on_measured
+        self._on_loaded = on_loaded
         self._since = clock.now()
         self._started = time.time()
         self._link: WorkerLink | None = None
@@ -151,6 +155,8 @@ class WorkerSlot:
             memory=_resident(self.pid),
             device=self._config.device,
             last_error=self.last_error,
+            traceback=self.last_traceback,
+            failing=self._clock.now() - self._failing_since if self._failing_since else 0.0,
         )
 
     # -- start ------------------------------------------------------------------------------------------------------
@@ -200,9 +206,11 @@ class WorkerSlot:
         self._stop_watching()
         if isinstance(report, Unloadable):
             self._reason = report.message
+            self.last_traceback = report.traceback
             log.error("%s", report.message, extra={"fields": {**self._fields(), "traceback": report.traceback}})
             if self.settled is not None and not self.settled.done():
-                self.settled.set_exception(LoadFailed(report.message, report.traceback))
+                kind = LoadOutOfMemory if report.is_out_of_memory else LoadFailed
+                self.settled.set_exception(kind(report.message, report.traceback))
             return  # the process ends by itself
         assert self._link is not None
         self._link.wants_headers = report.wants_headers
@@ -215,6 +223,9 @@ class WorkerSlot:
         self._move(Stage.READY)
         for instance in self._instances:
             self._scheduler.join(instance)
+        self._failing_since = 0.0
+        self.last_traceback = ""
+        self._on_loaded(f"W-{self.id}", time.time() - self._started)
         log.info("ready: %s", report.handler, extra={"fields": {**self._fields(), "pid": self.pid}})
         self._watch_batches()
         if self.settled is not None and not self.settled.done():
@@ -255,8 +266,11 @@ class WorkerSlot:
         self._link = None
         hung, self._hung = self._hung, None
         instances, self._instances = self._instances, []
+        reruns = self._scheduler.stats.reruns
         for instance in instances:
             self._scheduler.leave(instance, now, lambda batch: self._why(batch, hung), hung=hung)
+        if reruns := self._scheduler.stats.reruns - reruns:
+            log.warning("%d requests that it held are run again", reruns, extra={"fields": self._fields()})
         self._close_outputs()
         if self.stage is Stage.DRAINING:
             self._finish_stopping()
@@ -275,6 +289,7 @@ class WorkerSlot:
     def _failed(self, why: str) -> None:
         """A process that was wanted is gone: start the next after a pause that grows with failures in a row."""
         self.last_error = why
+        self._failing_since = self._failing_since or self._clock.now()
         self.failures = 1 if self._has_served else self.failures + 1
         self.kill(why)
         self.old_pid, self.pid = self.pid, -1

@@ -14,9 +14,10 @@ from shoal.config.load import model_config
 from shoal.config.model import ModelConfig
 from shoal.payload import Buffer
 from shoal.pool.link import error_of
+from shoal.upstream import finder
 from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Piece, Pieces, Run
 from shoal.worker import forms
-from shoal.worker.backends import python
+from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
 from shoal.worker.handler import Context
 from shoal.worker.items import form_of, write
@@ -53,15 +54,18 @@ def _program(target: Target | object, config: Mapping[str, Any]) -> Iterator[Pro
     settings = model_config(values, "config")
     folder, path, modules, environment = Path.cwd(), list(sys.path), set(sys.modules), dict(os.environ)
     try:
-        yield python.load(settings, "testing") if is_path else _loaded(target, name, settings)
+        yield choice.load(settings, "testing") if is_path else _loaded(target, name, settings)
     finally:
         os.chdir(folder)
         sys.path[:] = path
         os.environ.clear()
         os.environ.update(environment)
-        for module in [module for module in sys.modules if module.startswith("shoal_model_")]:
-            if module not in modules:
-                del sys.modules[module]
+        finder.uninstall()
+        own = str(Path(str(target)).resolve()) if is_path else ""
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None) or ""
+            if name not in modules and (name.startswith("shoal_model_") or (own and file.startswith(own))):
+                del sys.modules[name]
 
 
 def _loaded(target: object, name: str, settings: ModelConfig) -> Program:

@@ -12,10 +12,11 @@ from urllib.parse import quote, urlsplit
 
 import uvloop
 
-from shoal.app import App, configure
+from shoal.app import App
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
 from shoal.errors import ServingError
+from shoal.native import configure
 from shoal.payload import Buffer
 from shoal.testing.handlers import Target, decode, encode
 

@@ -85,6 +85,7 @@ class Unloadable(Wire, frozen=True, tag="unloadable"):
     message: str
     traceback: str
     is_temporary: bool = False
+    is_out_of_memory: bool = False
 
 
 class Failure(Wire, frozen=True):

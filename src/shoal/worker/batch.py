@@ -14,7 +14,7 @@ from shoal.errors import HandlerFailed
 from shoal.payload import Buffer
 from shoal.wire.messages import Answered, Ended, Failure, Item, Piece, Pieces, Run
 from shoal.worker import failures
-from shoal.worker.handler import Requests, RequestView
+from shoal.worker.handler import Requests, Said
 from shoal.worker.items import type_name, write
 from shoal.worker.program import COLUMNS, Stage
 
@@ -34,7 +34,7 @@ class Streamed:
 
 
 STREAMED: Final = Streamed()
-Answer = tuple[Buffer, str, RequestView | None]  # body, content type, what the handler said about it
+Answer = tuple[Buffer, str, Said | None]  # body, content type, what the handler said about it
 Outcome = Answer | Failure | Streamed | None
 
 
@@ -106,7 +106,7 @@ class Batch:
             sizes.append(len(body))
             types.append(content_type)
             bodies.append(body)
-        if types and types.count(types[0]) == len(types):
+        if types and types[0] and types.count(types[0]) == len(types):
             types = types[:1]
         self.sender.send(Answered(self.number, sizes, types, stages), bodies)
         return True

@@ -32,6 +32,7 @@ def _describe(error: BaseException, where: str) -> Failure:
         kind, message = "input", str(error)
     elif isinstance(error, HandlerFailed):
         status, message = int(error.status or 0), str(error)
+        place = error.traceback or place
     elif is_out_of_memory(error):
         status, message = OUT_OF_RESOURCES, "Out of resources"
     elif (chosen := _chosen_status(error)) is not None:

@@ -6,7 +6,7 @@ requests is always about the batch that the calling thread works on: stages of s
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from shoal.config.model import ModelConfig
 from shoal.errors import InvalidInput
@@ -139,14 +139,44 @@ class RequestView:
         return _look_up(self._response_headers, key)
 
 
+class Said(Protocol):
+    """What a handler said about an answer."""
+
+    @property
+    def status(self) -> int:
+        """The status it chose."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """The reason phrase it chose; empty when it chose none."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """The content type it chose; empty when it chose none."""
+        ...
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """The headers it chose, without the content type."""
+        ...
+
+
 class Requests:
     """The requests of a batch or micro-batch, in the order of the data its handler sees; looked at when asked for."""
 
-    __slots__ = ("_items", "_views")
+    __slots__ = ("_items", "_make", "_views")
 
-    def __init__(self, items: Sequence[Item], views: list[RequestView | None] | None = None) -> None:
+    def __init__(
+        self,
+        items: Sequence[Item],
+        views: list[Any] | None = None,
+        make: Callable[[Item], Said] = RequestView,
+    ) -> None:
         self._items = items
         self._views = views
+        self._make = make
 
     def __len__(self) -> int:
         return len(self._items)
@@ -156,23 +186,31 @@ class Requests:
         """Whether no handler asked for or said anything."""
         return self._views is None
 
-    def view(self, index: int) -> RequestView:
+    def show_as(self, make: Callable[[Item], Said]) -> None:
+        """Let handlers see something else than a RequestView."""
+        self._make = make
+
+    def id(self, index: int) -> str:
+        """The id of one of them."""
+        return self._items[index].id.decode("latin-1")
+
+    def view(self, index: int) -> Any:
         """One of them."""
         if self._views is None:
             self._views = [None] * len(self._items)
         view = self._views[index]
         if view is None:
-            view = self._views[index] = RequestView(self._items[index])
+            view = self._views[index] = self._make(self._items[index])
         return view
 
-    def said(self, index: int) -> RequestView | None:
+    def said(self, index: int) -> Said | None:
         """One of them if a handler touched it."""
         return None if self._views is None else self._views[index]
 
     def keep(self, indices: Sequence[int]) -> "Requests":
         """Only these of them."""
         views = None if self._views is None else [self._views[index] for index in indices]
-        return Requests([self._items[index] for index in indices], views)
+        return Requests([self._items[index] for index in indices], views, self._make)
 
 
 Emit = Callable[[Sequence[Any]], None]
@@ -186,30 +224,10 @@ def _emit_nothing(results: Sequence[Any]) -> None:
 NOTHING: AtHand = (Requests(()), _emit_nothing)
 
 
-class Context:
-    """What a handler is told about its model, its device, and the batch at hand."""
+class Bound:
+    """What makes a context speak of the batch that the calling thread works on."""
 
-    header_key_sequence_id = "ts_request_sequence_id"
-    header_key_sequence_start = "ts_request_sequence_start"
-    header_key_sequence_end = "ts_request_sequence_end"
-
-    def __init__(self, config: ModelConfig, worker: str, model_dir: str, manifest: dict[str, Any]) -> None:
-        self.model_name = config.name
-        self.model_dir = model_dir
-        self.manifest = manifest
-        self.device = config.device
-        self.gpu_id = gpu_id(config.device)
-        self.worker = worker
-        self.parameters = config.parameters
-        self.model_yaml_config = config.parameters
-        self.system_properties: dict[str, Any] = {
-            "model_dir": model_dir,
-            "gpu_id": self.gpu_id,
-            "batch_size": config.batching.batch_size or 1,
-            "server_name": "MMS",  # what both upstream servers say; handlers compare it
-            "server_version": __version__,
-            "limit_max_image_pixels": True,
-        }
+    def __init__(self) -> None:
         self._latest = NOTHING
         self._current: ContextVar[AtHand] = ContextVar("at hand")
 
@@ -234,6 +252,33 @@ class Context:
         at_hand = self._current.get(NOTHING)
         return self._latest if at_hand is NOTHING else at_hand
 
+
+class Context(Bound):
+    """What a handler is told about its model, its device, and the batch at hand."""
+
+    header_key_sequence_id = "ts_request_sequence_id"
+    header_key_sequence_start = "ts_request_sequence_start"
+    header_key_sequence_end = "ts_request_sequence_end"
+
+    def __init__(self, config: ModelConfig, worker: str, model_dir: str, manifest: dict[str, Any]) -> None:
+        super().__init__()
+        self.model_name = config.name
+        self.model_dir = model_dir
+        self.manifest = manifest
+        self.device = config.device
+        self.gpu_id = gpu_id(config.device)
+        self.worker = worker
+        self.parameters = config.parameters
+        self.model_yaml_config = config.parameters
+        self.system_properties: dict[str, Any] = {
+            "model_dir": model_dir,
+            "gpu_id": self.gpu_id,
+            "batch_size": config.batching.batch_size or 1,
+            "server_name": "MMS",  # what both upstream servers say; handlers compare it
+            "server_version": __version__,
+            "limit_max_image_pixels": True,
+        }
+
     @property
     def request_processor(self) -> list[RequestView]:
         """The requests at hand, as TorchServe names them."""
@@ -245,17 +290,21 @@ class Context:
         """Index to id of each request."""
         return {index: view.request_id for index, view in enumerate(self.request_processor)}
 
+    def _view(self, idx: int) -> RequestView:
+        view: RequestView = self.requests.view(idx)
+        return view
+
     def get_request_id(self, idx: int = 0) -> str:
         """The id of one request."""
-        return self.requests.view(idx).request_id
+        return self._view(idx).request_id
 
     def get_request_header(self, idx: int, key: str) -> str | None:
         """One header of one request, None if it has none of this name."""
-        return self.requests.view(idx).get_request_property(key)
+        return self._view(idx).get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> dict[str, str]:
         """All headers of one request."""
-        return self.requests.view(idx).get_request_properties()
+        return self._view(idx).get_request_properties()
 
     def get_sequence_id(self, idx: int) -> str:
         """The id of the sequence the request belongs to, empty if to none."""
@@ -267,19 +316,19 @@ class Context:
 
     def get_response_content_type(self, idx: int) -> str | None:
         """The content type chosen for one answer so far."""
-        return self.requests.view(idx).get_response_header("content-type")
+        return self._view(idx).get_response_header("content-type")
 
     def set_response_header(self, idx: int, key: str, value: str) -> None:
         """Set a header of one answer."""
-        self.requests.view(idx).add_response_property(key, value)
+        self._view(idx).add_response_property(key, value)
 
     def get_response_headers(self, idx: int) -> dict[str, str]:
         """The headers chosen for one answer so far."""
-        return self.requests.view(idx).get_response_headers()
+        return self._view(idx).get_response_headers()
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
         """Choose the status of one answer; its body stays what the handler gives."""
-        self.requests.view(idx).report_status(code, phrase)
+        self._view(idx).report_status(code, phrase)
 
     def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
         """Choose the status of all answers of the batch."""
@@ -288,7 +337,7 @@ class Context:
 
     def get_response_status(self, idx: int) -> tuple[int, str]:
         """The status and reason phrase chosen for one answer so far."""
-        view = self.requests.view(idx)
+        view = self._view(idx)
         return view.status, view.reason
 
     def send(self, results: Sequence[Any]) -> None:

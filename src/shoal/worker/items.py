@@ -5,11 +5,12 @@ An item that cannot be read is replaced by its error, as everywhere between the 
 """
 
 import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -25,8 +26,15 @@ JSON_TYPE = "application/json"
 Form = Literal["bytes", "json", "text"]
 Reader = Callable[[Sequence[Item], memoryview, ArenaReader | None], list[Any]]
 
+_log = logging.getLogger("shoal.worker")
 _decode_json = msgspec.json.Decoder().decode
 _POSITION = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
+
+
+class Written(NamedTuple):
+    """A result whose bytes are made already; no content type is said of it unless its handler chose one."""
+
+    body: Buffer
 
 
 def read_native(items: Sequence[Item], data: memoryview, arena: ArenaReader | None) -> list[Any]:
@@ -80,6 +88,16 @@ def read_rows(items: Sequence[Item], data: memoryview, arena: ArenaReader | None
     return rows
 
 
+def read_raw_rows(items: Sequence[Item], data: memoryview, arena: ArenaReader | None) -> list[Any]:
+    """One dict per item with a bytearray per part, whatever its content type says."""
+    rows: list[Any] = []
+    at = 0
+    for item in items:
+        views, at = _locate(item.parts, data, at, arena)
+        rows.append({part.name or "body": bytearray(view) for part, view in zip(item.parts, views, strict=True)})
+    return rows
+
+
 def inline_size(items: Sequence[Item]) -> int:
     """How many of the bytes behind the message belong to these items."""
     return sum([part.size for item in items for part in item.parts if part.offset < 0])
@@ -98,6 +116,8 @@ def write(value: Any) -> tuple[Buffer, str]:
     """The bytes of a result and their content type; HandlerFailed for what cannot be said."""
     if isinstance(value, bytes | bytearray):
         return value, BYTES_TYPE
+    if type(value) is Written:
+        return value.body, ""
     try:
         if isinstance(value, str):
             return value.encode(), TEXT_TYPE
@@ -181,6 +201,7 @@ def _row_value(form: Form, view: memoryview) -> Any:
             return _lenient_json(raw)
         return raw.decode() if form == "text" else raw
     except (ValueError, RecursionError):
+        _log.warning("%d bytes that are said to be %s are not; the handler gets them raw", len(raw), form)
         return raw
 
 

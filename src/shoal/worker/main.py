@@ -6,7 +6,6 @@ Exit codes: 0 told to stop or nobody left to serve, 1 the model cannot be loaded
 import logging
 import os
 import socket
-import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -14,16 +13,29 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal.config.model import ModelConfig
-from shoal.errors import LoadFailed, ProtocolError
+from shoal.errors import LoadFailed, LoadOutOfMemory, ProtocolError
 from shoal.payload import Buffer
 from shoal.wire.channel import BlockingChannel
 from shoal.wire.memory import ArenaReader
-from shoal.wire.messages import VERSION, Cancel, Command, Hello, Load, Loaded, Run, Stop, Unloadable, decode_command
+from shoal.wire.messages import (
+    VERSION,
+    Cancel,
+    Command,
+    Hello,
+    Load,
+    Loaded,
+    Measured,
+    Run,
+    Stop,
+    Unloadable,
+    decode_command,
+)
 from shoal.worker import failures
-from shoal.worker.backends import python
+from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
 from shoal.worker.items import inline_size
 from shoal.worker.pipeline import Inline, Pipeline, Threaded
+from shoal.worker.process import leave
 from shoal.worker.program import Program
 
 _log = logging.getLogger("shoal.worker")
@@ -42,16 +54,6 @@ def run(sock: socket.socket, arena: ArenaReader | None) -> None:
         leave(code)
 
 
-def leave(code: int) -> None:
-    """End the process at once, whatever threads still do; what was printed is not lost."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):  # nobody reads it, or the handler closed it
-            continue
-    os._exit(code)
-
-
 def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     """Load the model and answer batches; gives the exit code."""
     inbox, outbox = Inbox(sock), Outbox(sock)
@@ -64,17 +66,19 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
         raise ProtocolError(f"the first command must be Load, got {type(load).__name__}")
     try:
         config = msgspec.convert(load.config, ModelConfig)
-        program = python.load(config, load.worker)
+        program = choice.load(config, load.worker)
     except msgspec.ValidationError as error:
         outbox.send(Unloadable(f"the model's configuration is wrong: {error}", ""))
         return 1
     except LoadFailed as error:
         _log.error("%s\n%s", error, error.traceback)
-        outbox.send(Unloadable(str(error), error.traceback, is_temporary(error.__cause__)))
+        is_short = isinstance(error, LoadOutOfMemory)
+        outbox.send(Unloadable(str(error), error.traceback, is_short or is_temporary(error.__cause__), is_short))
         return 1
     loop = Loop(program, config, arena, inbox, outbox, load.message_limit)
     loop.start()
     outbox.send(Loaded(program.handler, program.places, program.wants_headers))
+    loop.send_measures()
     return loop.run()
 
 
@@ -152,6 +156,7 @@ class Loop:
         self._inbox = inbox
         self._outbox = outbox
         self._limit = limit
+        self._take_measures = program.take_measures
         self._waiting: deque[Batch] = deque()  # read while a batch ran inline
         self._batches: dict[int, Batch] = {}
         self._is_stopping = False
@@ -183,6 +188,11 @@ class Loop:
                 return 0
             self._take(*received)
 
+    def send_measures(self) -> None:
+        """Report the handler's metrics since the last time, if there are any."""
+        if measures := self._take_measures():
+            self._outbox.send(Measured(measures))
+
     def _take(self, command: Command, data: memoryview) -> None:
         match command:
             case Run():
@@ -206,6 +216,7 @@ class Loop:
     def _done(self, batch: Batch) -> None:
         if self._batches.get(batch.number) is batch:  # its answer has left, so its number may be in use again
             del self._batches[batch.number]
+        self.send_measures()
         if self._is_stopping and not self._batches:
             self._inbox.interrupt()
 

@@ -5,9 +5,10 @@ A backend makes it; the pipeline runs it. One stage, or three that may overlap b
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from shoal.worker.handler import Context
+from shoal.wire.messages import Measure
+from shoal.worker.handler import Emit, Requests
 from shoal.worker.items import Reader
 
 StageName = Literal["preprocess", "inference", "postprocess"]
@@ -25,6 +26,23 @@ class Stage:
     encode: Callable[[Any], Any] | None = None  # what each piece of a stream goes through
 
 
+class BatchContext(Protocol):
+    """What a handler is told, as far as the pipeline cares."""
+
+    def enter(self, requests: Requests, emit: Emit) -> None:
+        """Make these the batch at hand."""
+        ...
+
+    def leave(self) -> None:
+        """Forget the batch at hand."""
+        ...
+
+
+def nothing_measured() -> list[Measure]:
+    """What a handler without metrics of its own has to report."""
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What a worker runs."""
@@ -32,8 +50,9 @@ class Program:
     handler: str
     stages: tuple[Stage, ...]
     read: Reader
-    context: Context
+    context: BatchContext
     wants_headers: bool
+    take_measures: Callable[[], list[Measure]] = nothing_measured  # the handler's metrics since the last time
 
     @property
     def places(self) -> int:

@@ -10,6 +10,8 @@ import ast
 import ctypes
 import gc
 import importlib
+import importlib.util
+import json
 import os
 import select
 import signal
@@ -17,19 +19,21 @@ import socket
 import sys
 import traceback
 import warnings
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from shoal.upstream import finder
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Exited, Fork, Forked, Warmed, decode_template_word, encode
 from shoal.worker import main as worker
 
 # Libraries known to be safe to import before a fork: they start no thread that a child would miss.
 WARM = frozenset({"cv2", "numpy", "onnxruntime", "pandas", "PIL", "scipy", "sklearn", "torch", "torchvision"})
+UPSTREAM = "shoal.worker.backends.upstream"  # what workers of other servers' archives run on
 PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Entry point: CONTROL_FD ARENA_FD PARENT_PID [FILE.py ...]; the files' imports are made ready."""
+    """Entry point: CONTROL_FD ARENA_FD PARENT_PID [FILE.py or FOLDER ...]; what these will import is made ready."""
     control_fd, arena_fd, parent = map(int, sys.argv[1:4])
     die_with(parent)
     control = socket.socket(fileno=control_fd)
@@ -42,9 +46,10 @@ def main() -> None:
 
 
 def warm(files: list[Path]) -> list[str]:
-    """Import what the files import at their top, as far as it is known to be safe; the names that failed."""
+    """Import what these will import, as far as it is known to be safe; the names that failed."""
     failed = []
-    for name in sorted({name for file in files for name in imports_of(file) if name.split(".")[0] in WARM}):
+    needs = {name for file in files for name in needs_of(file)}
+    for name in sorted(name for name in needs if name.split(".")[0] in WARM or name == UPSTREAM):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -52,6 +57,26 @@ def warm(files: list[Path]) -> list[str]:
         except Exception:  # whatever it is, the worker will show it to the user
             failed.append(name)
     return failed
+
+
+def needs_of(path: Path) -> set[str]:
+    """Name the modules that a Python file, or the handler that an archive's manifest names, will import."""
+    names = _archive_needs(path) if path.is_dir() else imports_of(path)
+    if any(name.split(".")[0] in ("ts", "mms") for name in names):
+        names.add(UPSTREAM)
+    if any(name.startswith("ts.torch_handler.") for name in names) and importlib.util.find_spec("torch"):
+        names.add("torch")  # which those handlers are made of
+    return names
+
+
+def _archive_needs(folder: Path) -> set[str]:
+    """TorchServe's own handler, where an unpacked archive uses one and so brings no file for it."""
+    try:
+        manifest = json.loads((folder / "MAR-INF" / "MANIFEST.json").read_bytes())
+        name = PurePath(manifest["model"]["handler"]).name.removesuffix(".py")
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
+    return {"ts", f"ts.torch_handler.{name}"} if name in finder.handlers() else {"ts"}
 
 
 def imports_of(file: Path) -> set[str]:

@@ -128,7 +128,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(key: str, near: str) ->
 
 
 def test_an_unknown_key_unlike_any_is_refused_with_all_names() -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'zzz'; known are: allowed_urls, certificate_file, compat"):
+    with pytest.raises(
+        ConfigError, match=r"unknown key 'zzz'; known are: allowed_urls, async_logging, certificate_file"
+    ):
         server(zzz=1)
 
 
@@ -156,8 +158,8 @@ def test_a_key_that_is_no_text_is_refused() -> None:
     ("values", "says"),
     [
         ({"port": "abc"}, "settings: Expected `int`, got `str` - at `port`"),
-        ({"port": 70_000}, "port must be between 0 and 65535 (0: any free one), got 70000"),
-        ({"metrics_port": -1}, "metrics_port must be between 0 and 65535"),
+        ({"port": 70_000}, "port must be between 0 and 65535 (0: any free one, -1: none), got 70000"),
+        ({"metrics_port": -2}, "metrics_port must be between 0 and 65535"),
         ({"log_level": "loud"}, "at `log_level`; it is one of: debug, error, info, warning"),
         ({"log_format": "xml"}, "it is one of: json, plain"),
         ({"development": "perhaps"}, "Expected `bool`, got `str` - at `development`"),
@@ -169,6 +171,11 @@ def test_a_key_that_is_no_text_is_refused() -> None:
         ({"drain_timeout": -1}, "drain_timeout is in seconds and must be 0 or more, got -1"),
         ({"drain_timeout": math.nan}, "drain_timeout is in seconds"),
         ({"host": "0.0.0.0", "port": 8081}, "give it a port of its own"),
+        ({"metrics_host": "0.0.0.0", "metrics_port": 8081}, "set management_host to the host of metrics"),
+        ({"metrics_host": "0.0.0.0", "metrics_port": 8080}, "port and metrics_port are both 8080, but on 127.0.0.1"),
+        ({"metric_time_interval": 0}, "metric_time_interval is in seconds and must be above 0, got 0"),
+        ({"unregister_timeout": -1}, "unregister_timeout is in seconds and must be 0 or more, got -1"),
+        ({"grpc_max_connection_age": math.nan}, "grpc_max_connection_age is in seconds"),
     ],
 )
 def test_a_bad_value_of_the_server_says_what_is_right(values: dict[str, Any], says: str) -> None:

@@ -41,7 +41,7 @@ def test_a_model_that_cannot_be_loaded_has_failed_and_says_why() -> None:
     bed = Bed()
 
     def fail() -> None:
-        raise LoadFailed("no such module")
+        raise LoadFailed("no such module", "line 1")
 
     bed.pool.on_start = fail
     bed.model.submit(waiting := ask())
@@ -49,7 +49,7 @@ def test_a_model_that_cannot_be_loaded_has_failed_and_says_why() -> None:
         asyncio.run(bed.model.start())
 
     assert bed.model.life is Life.FAILED
-    assert bed.model.error == "no such module"
+    assert (bed.model.error, bed.model.traceback) == ("no such module", "line 1")
     assert "no such module" in str(waiting.ear.last)
     with pytest.raises(Unavailable, match="failed: no such module") as refused:
         bed.model.submit(ask())
@@ -164,6 +164,17 @@ def test_what_is_not_finished_in_time_is_ended(caplog: pytest.LogCaptureFixture)
     assert "did not drain in 0 s" in caplog.text
 
 
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_draining_says_whether_everything_was_finished(is_busy: bool) -> None:
+    bed = Bed()
+    bed.ready()
+    if is_busy:
+        bed.model.submit(ask())
+
+    assert asyncio.run(bed.model.drain(0.0)) is not is_busy
+    assert asyncio.run(bed.model.drain(0.0)) is True
+
+
 def test_an_idle_model_drains_at_once_even_when_given_no_time(caplog: pytest.LogCaptureFixture) -> None:
     bed = Bed()
     bed.ready()
@@ -214,6 +225,25 @@ def test_scaling_brings_the_pool_to_size() -> None:
     asyncio.run(bed.model.scale(3))
 
     assert bed.pool.calls == ["scale 3"]
+    assert (bed.model.min_workers, bed.model.max_workers) == (3, 3)
+
+
+@pytest.mark.parametrize(("low", "high", "workers"), [(1, 5, 3), (4, 5, 4), (1, 2, 2), (0, 5, 0)])
+def test_scaling_between_limits_does_no_more_than_it_must(low: int, high: int, workers: int) -> None:
+    bed = Bed()
+    bed.ready()
+    bed.pool.size = 3
+    asyncio.run(bed.model.scale(low, high))
+
+    assert bed.pool.calls == [f"scale {workers}"]
+    assert (bed.model.min_workers, bed.model.max_workers) == (low, high)
+
+
+def test_a_model_has_at_least_as_many_workers_at_most_as_it_begins_with() -> None:
+    config = ModelConfig(name="m", path="m.py", workers=3, max_workers=2)
+    model = Model(config, Bench().scheduler, FakePool(), FakeClock())
+
+    assert (model.min_workers, model.max_workers) == (3, 3)
 
 
 def test_a_failed_model_is_ready_again_once_workers_are_up() -> None:

@@ -5,7 +5,7 @@ import pytest
 from shoal.config.model import ModelConfig
 from shoal.core.model import Life, Model
 from shoal.core.repository import Repository
-from shoal.errors import Conflict, LoadFailed, ModelNotFound, ServingError, VersionNotFound
+from shoal.errors import Conflict, LoadFailed, ModelNotFound, Protected, ServingError, VersionNotFound
 from tests.support import Bench, FakeClock, FakePool, ask
 
 
@@ -31,8 +31,8 @@ class Shelf:
     def register(self, name: str, version: str = "1.0") -> Model:
         return asyncio.run(self.repository.register(config(name, version)))
 
-    def unregister(self, name: str, version: str = "") -> None:
-        asyncio.run(self.repository.unregister(name, version, 1.0))
+    def unregister(self, name: str, version: str = "") -> bool:
+        return asyncio.run(self.repository.unregister(name, version, 1.0))
 
 
 def config(name: str, version: str = "1.0") -> ModelConfig:
@@ -132,11 +132,11 @@ def test_the_default_goes_last() -> None:
     shelf.register("m", "1.0")
     shelf.register("m", "2.0")
 
-    with pytest.raises(Conflict, match="Cannot remove default version"):
+    with pytest.raises(Protected, match="Cannot remove default version"):
         shelf.unregister("m", "1.0")
     with pytest.raises(Conflict):
         shelf.unregister("m")
-    shelf.unregister("m", "2.0")
+    assert shelf.unregister("m", "2.0") is True
     shelf.unregister("m")
     assert shelf.repository.names() == []
 

@@ -26,8 +26,20 @@ from shoal.errors import (
     VersionNotFound,
     Withdrawn,
     WorkerDied,
+    WorkflowNotFound,
 )
-from shoal.frontend.status import HTTP_STATUS, error_body, error_head, http_status, json_body
+from shoal.frontend.status import (
+    HTTP_STATUS,
+    ModelApiOff,
+    NegativeWorkers,
+    NoDescriber,
+    NoDescription,
+    StillBusy,
+    error_body,
+    error_head,
+    http_status,
+    json_body,
+)
 
 CASES = [
     (InvalidInput("x"), 400, "BadRequestException"),
@@ -50,6 +62,7 @@ CASES = [
     (DownloadFailed("x"), 400, "DownloadArchiveException"),
     (Unauthorised("x"), 401, "InvalidKeyException"),
     (SourceNotFound("x"), 404, "ModelNotFoundException"),
+    (WorkflowNotFound("w"), 404, "WorkflowNotFoundException"),
     (Protected("x"), 403, "InvalidModelVersionException"),
     (LoadOutOfMemory("x"), 507, "InternalServerException"),
 ]
@@ -64,7 +77,15 @@ def test_every_error_of_the_tree_is_tried_here() -> None:
     known = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ServingError)}
 
     assert {type(error) for error, _, _ in CASES} == known
-    assert HTTP_STATUS.keys() <= known
+    assert HTTP_STATUS.keys() <= known | {ModelApiOff, StillBusy}
+
+
+def test_what_only_the_apis_know_has_its_status_too() -> None:
+    assert http_status(NegativeWorkers("x")) == (400, "BadRequestException")
+    assert http_status(ModelApiOff()) == (405, "MethodNotAllowedException")
+    assert http_status(StillBusy("x")) == (408, "RequestTimeoutException")
+    assert http_status(NoDescriber("x")) == (503, "ServiceUnavailableException")
+    assert http_status(NoDescription("x")) == (500, "InternalServerException")
 
 
 def test_a_new_error_has_the_answer_of_its_nearest_ancestor() -> None:

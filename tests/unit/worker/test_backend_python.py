@@ -9,6 +9,7 @@ import pytest
 
 from shoal.errors import LoadFailed
 from shoal.worker.backends import python
+from shoal.worker.handler import Context
 from shoal.worker.program import Program
 from tests.unit.worker.making import config
 
@@ -41,6 +42,11 @@ def _process_as_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
 
 def load(path: Path, handler: str = "", **fields: Any) -> Program:
     return python.load(config(path=str(path), handler=handler, **fields), "worker-1")
+
+
+def context_of(program: Program) -> Context:
+    assert isinstance(program.context, Context)
+    return program.context
 
 
 def write(path: Path, source: str) -> Path:
@@ -196,7 +202,7 @@ def test_a_folder_is_entered_and_its_file_found(tmp_path: Path, name: str) -> No
         write(folder / "helper.py", "")
     program = load(folder)
     assert program.handler == "predict"
-    assert program.context.model_dir == str(folder) == str(Path.cwd())
+    assert context_of(program).model_dir == str(folder) == str(Path.cwd())
 
 
 def test_a_folder_with_several_files_needs_a_name(tmp_path: Path) -> None:
@@ -224,10 +230,10 @@ def test_the_models_environment_is_set_before_its_code_runs(tmp_path: Path) -> N
 
 def test_the_manifest_of_an_unpacked_archive_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "bees.py", FUNCTION)
-    assert load(path).context.manifest["model"] == {"modelName": "m", "modelVersion": "1.0", "handler": "predict"}
+    assert context_of(load(path)).manifest["model"] == {"modelName": "m", "modelVersion": "1.0", "handler": "predict"}
     (tmp_path / "MAR-INF").mkdir()
     write(tmp_path / "MAR-INF" / "MANIFEST.json", '{"model": {"serializedFile": "w.pt"}}')
-    assert load(path).context.manifest == {"model": {"serializedFile": "w.pt"}}
+    assert context_of(load(path)).manifest == {"model": {"serializedFile": "w.pt"}}
 
 
 def test_only_handlers_that_can_see_headers_get_them(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_a_coroutine_function_is_awaited_and_sees_its_batch() -> None:
 def test_nothing_of_a_batch_is_at_hand_after_it() -> None:
     made = program(lambda items: items)
     Inline(made, None, nothing, nothing).submit(batch(1, [b"x"], Listener()))
+    assert isinstance(made.context, Context)
     assert len(made.context.requests) == 0
 
 

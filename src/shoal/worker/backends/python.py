@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from shoal.config.model import ModelConfig
-from shoal.errors import LoadFailed
+from shoal.errors import LoadFailed, LoadOutOfMemory
 from shoal.worker import failures, forms
 from shoal.worker.handler import Context, Handler
 from shoal.worker.program import Program
@@ -39,7 +39,7 @@ def load(config: ModelConfig, worker: str) -> Program:
         target = found() if isinstance(found, type) else found
         forms.initialize(target, context)
     except BaseException as error:
-        raise _failed(error, file, f"{found_name} could not be initialised: ") from error
+        raise failed(error, file, f"{found_name} could not be initialised: ") from error
     return forms.make_program(target, found_name, context)
 
 
@@ -87,7 +87,7 @@ def import_file(file: Path, name: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except BaseException as error:  # SystemExit too: a script without a main guard
-        raise _failed(error, file, "") from error
+        raise failed(error, file, "") from error
     return module
 
 
@@ -175,7 +175,7 @@ def _nothing(module: ModuleType, file: Path) -> str:
     )
 
 
-def _failed(error: BaseException, file: Path, prefix: str) -> LoadFailed:
+def failed(error: BaseException, file: Path, prefix: str) -> LoadFailed:
     """Where in the user's files it went wrong, and what, in one line; the traceback without our frames."""
     if isinstance(error, LoadFailed):
         return error
@@ -186,9 +186,8 @@ def _failed(error: BaseException, file: Path, prefix: str) -> LoadFailed:
     elif not isinstance(error, ImportError):
         text = failures.summary(error)
     where = f"{name} line {line}: " if line else f"{name}: "
-    return LoadFailed(
-        f"{where}{prefix}{text}", failures.trimmed(error) or "".join(traceback.format_exception_only(error))
-    )
+    kind = LoadOutOfMemory if failures.is_out_of_memory(error) else LoadFailed
+    return kind(f"{where}{prefix}{text}", failures.trimmed(error) or "".join(traceback.format_exception_only(error)))
 
 
 def _place(error: BaseException, file: Path) -> tuple[str, int]:

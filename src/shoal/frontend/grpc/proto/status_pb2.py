@@ -1,0 +1,13 @@
+"""The messages of status.proto; written by generate.py, not by hand."""
+
+from shoal.frontend.grpc.proto.pool import messages
+
+_messages = messages("""
+CiZzaG9hbC9mcm9udGVuZC9ncnBjL3Byb3RvL3N0YXR1cy5wcm90bxIKZ29vZ2xlLnJwYxoZZ29vZ2xlL3Byb3RvYnVmL2FueS5wcm90byJmCgZTdGF0dX
+MSEgoEY29kZRgBIAEoBVIEY29kZRIYCgdtZXNzYWdlGAIgASgJUgdtZXNzYWdlEi4KB2RldGFpbHMYAyADKAsyFC5nb29nbGUucHJvdG9idWYuQW55Ugdk
+ZXRhaWxzIrkBCglFcnJvckluZm8SFgoGcmVhc29uGAEgASgJUgZyZWFzb24SFgoGZG9tYWluGAIgASgJUgZkb21haW4SPwoIbWV0YWRhdGEYAyADKAsyIy
+5nb29nbGUucnBjLkVycm9ySW5mby5NZXRhZGF0YUVudHJ5UghtZXRhZGF0YRo7Cg1NZXRhZGF0YUVudHJ5EhAKA2tleRgBIAEoCVIDa2V5EhQKBXZhbHVl
+GAIgASgJUgV2YWx1ZToCOAFiBnByb3RvMw==
+""")
+Status = _messages["Status"]
+ErrorInfo = _messages["ErrorInfo"]

@@ -1,0 +1,89 @@
+"""Listening for gRPC: a TCP port, plain or TLS; the sweep that keeps time; and the drain."""
+
+import asyncio
+import contextlib
+import ssl
+
+from shoal.frontend.http2.connection import Http2Connection
+from shoal.frontend.http2.deadlines import Deadlines
+from shoal.frontend.http2.limits import Http2Limits
+from shoal.frontend.hub import Hub
+from shoal.frontend.rpc import Services
+
+
+class Http2Listener:
+    """Accepts connections for the services. `start` binds; `drain` ends everything that was started.
+
+    The TLS context is this listener's own: it is made to offer HTTP/2 and nothing else.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        limits: Http2Limits,
+        *,
+        host: str,
+        port: int,
+        ssl_context: ssl.SSLContext | None = None,
+        backlog: int = 2048,
+    ) -> None:
+        self._services = services
+        self._limits = limits
+        self._host = host
+        self._port = port
+        self._ssl = ssl_context
+        self._backlog = backlog
+        self._server: asyncio.Server | None = None
+        self._deadlines: Deadlines | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.hub = Hub()
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as a client writes it: host:port."""
+        if self._server is None:
+            raise RuntimeError("the listener has no address before it is started, or after it is drained")
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def start(self) -> None:
+        """Bind and accept. On failure nothing is left bound."""
+        loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(loop.time, loop.call_at)
+        self.hub.sweep(loop.time())
+        if self._ssl is not None:
+            self._ssl.set_alpn_protocols(["h2"])
+        self._server = await loop.create_server(
+            self._connection,
+            self._host,
+            self._port,
+            ssl=self._ssl,
+            backlog=self._backlog,
+            ssl_handshake_timeout=self._limits.head_timeout if self._ssl else None,
+        )
+        self._sweep()
+
+    async def drain(self, timeout: float) -> None:
+        """Take nothing new, finish what was taken, and cut what is left after `timeout` seconds."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self.hub.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.hub.emptied(), timeout)
+        self.hub.abort()
+        await self.hub.emptied()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._deadlines is not None:
+            self._deadlines.stop()
+
+    def _connection(self) -> Http2Connection:
+        assert self._deadlines is not None
+        return Http2Connection(self._services, self._limits, self.hub, self._deadlines)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._limits.sweep_period, self._sweep)
+        self.hub.sweep(loop.time())

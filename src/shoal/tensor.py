@@ -1,0 +1,81 @@
+"""Tensors as the protocols see them: a name, a datatype, a shape and bytes; and how they travel to a worker and back.
+
+Row-major, little-endian, no padding; BYTES elements each have their length before them. The front process looks at
+names, datatypes, shapes and sizes, never at values, unless a client speaks JSON.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import msgspec
+
+from shoal.errors import InvalidInput, ProtocolError
+
+WIDTHS = {
+    "BOOL": 1,
+    **dict.fromkeys(("UINT8", "INT8"), 1),
+    **dict.fromkeys(("UINT16", "INT16", "FP16", "BF16"), 2),
+    **dict.fromkeys(("UINT32", "INT32", "FP32"), 4),
+    **dict.fromkeys(("UINT64", "INT64", "FP64"), 8),
+    "BYTES": 0,  # as long as each element is
+}
+PART = "tensor/"  # begins the content type of a part that is a tensor: tensor/FP32;1,3,224,224
+ANSWER = "application/x-shoal-tensors"  # the content type of an answer that is tensors
+LARGEST_DIMENSION = 2**31 - 1
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a tensor besides its bytes."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    size: int  # bytes
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """What stands before the bytes of an answer's tensors, in their order."""
+
+    outputs: list[Head]
+    parameters: dict[str, Any] = {}
+    error: str = ""  # of a decoupled model, inside a stream
+    code: str = ""
+
+
+def part_type(datatype: str, shape: Sequence[int]) -> str:
+    """Give the content type of a part that carries a tensor."""
+    return f"{PART}{datatype};{','.join(map(str, shape))}"
+
+
+def read_part_type(content_type: str) -> tuple[str, tuple[int, ...]]:
+    """Give the datatype and shape that a part's content type tells."""
+    datatype, _, dims = content_type.removeprefix(PART).partition(";")
+    if not content_type.startswith(PART) or datatype not in WIDTHS:
+        raise ProtocolError(f"{content_type!r} is no tensor's content type")
+    return datatype, tuple(map(int, dims.split(","))) if dims else ()
+
+
+def elements(shape: Sequence[int], name: str) -> int:
+    """Count the elements of a shape; a shape no tensor has is InvalidInput."""
+    if any(not 0 <= size <= LARGEST_DIMENSION for size in shape):
+        raise InvalidInput(f"the shape of '{name}' has a dimension that is negative or too large: {list(shape)}")
+    return prod(shape)
+
+
+def join(answer: Answer, buffers: Sequence[bytes | memoryview]) -> bytes:
+    """Put an answer's head and its tensors into one body."""
+    head = msgspec.msgpack.encode(answer)
+    return b"".join((len(head).to_bytes(4, "little"), head, *buffers))
+
+
+def split(body: bytes | bytearray | memoryview) -> tuple[Answer, list[memoryview]]:
+    """Take a body apart again; no byte is copied."""
+    view = memoryview(body)
+    size = int.from_bytes(view[:4], "little")
+    answer = msgspec.msgpack.decode(view[4 : 4 + size], type=Answer)
+    at, found = 4 + size, []
+    for head in answer.outputs:
+        found.append(view[at : at + head.size])
+        at += head.size
+    return answer, found

@@ -1,0 +1,1 @@
+"""The modules that handlers for TorchServe (`ts`) and Multi Model Server (`mms`) import, inside workers only."""

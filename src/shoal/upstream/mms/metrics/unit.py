@@ -1,0 +1,5 @@
+"""The words that metrics write their units with."""
+
+from shoal.upstream.ts.metrics.unit import Units
+
+__all__ = ["Units"]
