@@ -38,14 +38,14 @@ class WorkflowIntake:
             if isinstance(error, InvalidInput) and not isinstance(error, BadArchive):
                 raise BadArchive(f"Invalid workflow: {error}") from None
             raise
-        self._kept[spec.name] = obtained
+        self._kept[str(obtained.path)] = obtained
         shown = {key: spec.defaults[key] for key in SHOWN}
         return Workflow(spec.name, parameters["url"], graph, nodes, shown, str(obtained.path))
 
     def discard(self, workflow: Workflow) -> None:
         """Remove what was unpacked and downloaded for a workflow that is gone."""
         self._discard_models(workflow.nodes)
-        if (obtained := self._kept.pop(workflow.name, None)) is not None:
+        if (obtained := self._kept.pop(workflow.folder, None)) is not None:
             self._intake.release(obtained)
 
     async def _node(self, spec: Specification, node: str, folder: str, times: Mapping[str, str]) -> Node:

@@ -166,7 +166,7 @@ def _introduce(deployment: Deployment) -> None:
 
 def _announce(app: App, report: Callable[[], None]) -> None:
     """Say where the server is, and the line that scripts wait for."""
-    for name, address in app.server.addresses.items():
+    for name, address in app.addresses.items():
         log.info("%s API bind to: %s", name.capitalize(), address)
     say("Model server started.")
     report()
