@@ -147,7 +147,7 @@ class Inference:
     def _call(self, exchange: Exchange, route: Route) -> None:
         now = self._now()
         id = (self._keeps_ids and exchange.request_id) or self._new_id()
-        call = Call(exchange, route, id, self._dialect)
+        call = Prediction(exchange, route, id, self._dialect)
         kind = self._types.get(exchange.content_type)
         try:
             parts = self._take_apart(exchange) if kind is None else [Part("body", kind, exchange.body)]
@@ -187,7 +187,7 @@ class Inference:
         return parts
 
 
-class Call:
+class Prediction:
     """One prediction on its way: hears the answers and writes them out."""
 
     __slots__ = ("_behind", "_dialect", "_exchange", "_has_started", "_id", "_route", "request")
