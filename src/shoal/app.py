@@ -113,7 +113,6 @@ class App:
         has_workflows = config.compat != "mms"
         metrics = Metrics(self._facts, time.time())
         self.measuring = Measuring(config, metrics, lambda: self.server.answers, logs.write_metrics, gpus=defaults.gpus)
-        tls = _tls(config)
         self.server = Server(
             config,
             inference,
@@ -122,7 +121,7 @@ class App:
             self.dialect,
             self.clock,
             lend=self.arena.lend if self.arena else lambda _: None,
-            tls=tls,
+            tls=_tls(config),
             more={"inference": [workflows.predict], "management": [workflows.manage]} if has_workflows else None,
             on_answered=self._log_access if config.compat else None,
         )
@@ -133,7 +132,7 @@ class App:
             self.dialect,
             self.clock,
             tokens=self.tokens,
-            tls=tls if config.grpc_tls else None,
+            tls=_tls(config) if config.grpc_tls else None,
         )
 
     @property
