@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP  := $(shell cat pyproject.toml Makefile | cksum | cut -d' ' -f1)
 
-.PHONY: setup serve test check format proto clean
+.PHONY: setup serve test test-upstream check format proto clean
 setup: $(VENV)/.tested-$(STAMP)
 
 $(VENV)/.served-$(STAMP):
@@ -20,6 +20,9 @@ $(VENV)/.tested-$(STAMP): $(VENV)/.served-$(STAMP)
 
 serve: $(VENV)/.served-$(STAMP)
 	$(BIN)/shoal demo
+
+test-upstream: setup
+	$(BIN)/pytest tests/upstream -m upstream
 
 proto: setup
 	$(BIN)/python -m shoal.frontend.grpc.proto.generate

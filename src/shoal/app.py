@@ -27,7 +27,7 @@ from shoal.core.queue import RequestQueue
 from shoal.core.repository import Repository
 from shoal.core.scheduler import Scheduler
 from shoal.core.workflow import Workflows
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ModelNotFound
 from shoal.frontend.actions import Actions
 from shoal.frontend.dialect import dialect_of
 from shoal.frontend.exchange import Exchange
@@ -112,7 +112,14 @@ class App:
         self._access = logs.AccessLog(lambda delay, flush: asyncio.get_running_loop().call_later(delay, flush))
         has_workflows = config.compat != "mms"
         metrics = Metrics(self._facts, time.time())
-        self.measuring = Measuring(config, metrics, lambda: self.server.answers, logs.write_metrics, gpus=defaults.gpus)
+        self.measuring = Measuring(
+            config,
+            metrics,
+            lambda: self.server.answers,
+            logs.write_metrics,
+            gpus=defaults.gpus,
+            is_default=self._is_default,
+        )
         self.server = Server(
             config,
             inference,
@@ -209,6 +216,12 @@ class App:
             )
             for model in self.repository
         ]
+
+    def _is_default(self, name: str, version: str) -> bool:
+        try:
+            return self.repository.find(name).version == version
+        except ModelNotFound:  # removed since
+            return False
 
     def _authorise(self, api: Api, exchange: Exchange) -> None:
         assert self.tokens is not None

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal.config.server import ServerConfig
 from shoal.errors import ConfigError
@@ -13,6 +14,9 @@ from shoal.series.catalogue import BUILT_IN, Catalogue, read_catalogue
 from shoal.series.recorder import Measure, Recorder, Write
 from shoal.series.system import Machine
 from shoal.telemetry import Metrics, ModelStats
+
+if TYPE_CHECKING:
+    from shoal.core.batch import Batch
 
 TICK = 1.0  # s between two looks at how many answers there were
 
@@ -28,10 +32,12 @@ class Measuring:
         write: Write,
         *,
         gpus: int = 0,
+        is_default: Callable[[str, str], bool] = lambda model, version: False,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = metrics
         self._answers = answers
+        self._is_default = is_default
         self._interval = config.metric_time_interval
         self._machine = None if config.disable_system_metrics else Machine(gpus=gpus)
         self._recorder: Recorder | None = None
@@ -56,10 +62,16 @@ class Measuring:
         return series if names else series + self._metrics.page()
 
     def watch(self, stats: ModelStats) -> None:
-        """Hear of the batches of a model."""
-        recorder = self._recorder
+        """Hear of the batches of a model; requests for the version that a bare name means are counted as `default`."""
+        recorder, is_default = self._recorder, self._is_default
+
+        def hear(stats: ModelStats, batch: "Batch", now: float) -> None:
+            assert recorder is not None
+            version = "default" if is_default(stats.model, stats.version) else stats.version
+            recorder.batch(stats.model, version, batch, now)
+
         if recorder is not None:
-            stats.on_batch.append(lambda stats, batch, now: recorder.batch(stats.model, stats.version, batch, now))
+            stats.on_batch.append(hear)
 
     def measured(self, measures: Iterable[Measure]) -> None:
         """Take what a handler reported."""

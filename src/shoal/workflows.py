@@ -9,7 +9,7 @@ from shoal.archive.workflow import Specification, read_specification
 from shoal.config.model import Batching, ModelConfig
 from shoal.core.graph import Graph
 from shoal.core.workflow import Node, Workflow
-from shoal.errors import BadArchive, InvalidInput
+from shoal.errors import BadArchive, InvalidInput, ServingError, SourceNotFound, WorkflowNotFound
 
 SHOWN = ("min-workers", "max-workers", "batch-size", "max-batch-delay")
 
@@ -24,7 +24,10 @@ class WorkflowIntake:
 
     async def prepare(self, parameters: Mapping[str, str]) -> Workflow:
         """Make a workflow of what `url` names; every model in it is prepared as if it were registered alone."""
-        obtained = await self._intake.obtain(parameters, store=self._store)
+        try:
+            obtained = await self._intake.obtain(parameters, store=self._store)
+        except SourceNotFound as error:
+            raise _not_found(error, parameters["url"]) from None
         nodes: dict[str, Node] = {}
         try:
             spec = read_specification(obtained.path, parameters.get("workflow_name", ""))
@@ -69,6 +72,15 @@ class WorkflowIntake:
     def _discard_models(self, nodes: Mapping[str, Node]) -> None:
         for node in nodes.values():
             self._intake.discard(node.config)
+
+
+def _not_found(error: SourceNotFound, url: str) -> ServingError:
+    """Say that a workflow is missing where a model would be said to be."""
+    if not str(error).startswith("Model not found"):
+        return error
+    missing = WorkflowNotFound(url)
+    missing.args = (f"Workflow not found in workflow store: {url}",)
+    return missing
 
 
 def _function(name: str, folder: str, handler: str, workflow: str) -> ModelConfig:

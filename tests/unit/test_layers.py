@@ -45,7 +45,7 @@ LAYERS: dict[str, set[str] | None] = {
     "__main__": {"cli"},
     "__init__": {"errors", "version", "worker", "native", "embedded"},
 }
-FOR_TYPES_ONLY = {("telemetry", "core"), ("series", "core")}
+FOR_TYPES_ONLY = {("telemetry", "core"), ("series", "core"), ("measuring", "core")}
 TOP = {
     "app": {"cli", "launch", "native", "testing"},
     "native": {"cli", "testing", "__init__"},

@@ -50,7 +50,8 @@ class Store:
             if not self._compat:
                 raise InvalidInput("the server has no model store; start it with --model-store DIR to register by name")
             raise SourceNotFound("Model store has not been configured.")
-        raise SourceNotFound(f"Model not found at: {url}")
+        where = "in model store" if self._compat == "mms" else "at"
+        raise SourceNotFound(f"Model not found {where}: {url}")
 
     def _find(self, url: str) -> Place | None:
         name = Path(url).name

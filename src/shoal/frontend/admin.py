@@ -61,7 +61,7 @@ def show_metrics(page: MetricsPage, exchange: Exchange, dialect: Dialect) -> boo
     if exchange.path.rstrip(b"/") != b"/metrics":
         return False
     exchange.drop_body()
-    if exchange.method not in ("GET", "HEAD"):
+    if not dialect.name and exchange.method not in ("GET", "HEAD"):
         dialect.not_allowed(exchange, ("GET", "HEAD"))
     else:
         query = parse_qsl(exchange.query.decode("ascii", "replace"))

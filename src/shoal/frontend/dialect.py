@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -41,6 +42,7 @@ from shoal.frontend.status import (
 
 NOT_FOUND = "Requested resource is not found, please refer to API document."
 NOT_ALLOWED = "Requested method is not allowed, please refer to API document."
+USUAL = frozenset(HTTPStatus)
 UPSTREAM_LINES = (
     b"Pragma: no-cache\r\nCache-Control: no-cache; no-store, must-revalidate, private\r\n"
     b"Expires: Thu, 01 Jan 1970 00:00:00 UTC\r\n"
@@ -123,7 +125,7 @@ class Dialect:
         """Say what a client hears of an error about this model, and this version of it if the client named one."""
         status, kind = http_status(error, self.statuses, chosen=self.chosen)
         text = next((self.texts[kind] for kind in type(error).__mro__ if kind in self.texts), "")
-        if self.name and status == 413 and isinstance(error, HandlerFailed):
+        if self.name == "torchserve" and status == 413 and isinstance(error, HandlerFailed):
             status = 507  # a whole batch cannot be too large; upstream says this instead
         versioned = f' Version {version}"' if version else ""
         return Refusal(status, kind, text.format(model=model, versioned=versioned) if text else str(error))
@@ -132,7 +134,7 @@ class Dialect:
         """Answer with what the server itself has to say."""
         if self.names_ids or id:
             head += b"x-request-id: %b\r\n" % (id or self.new_id())
-        exchange.respond(status, body, head + self.lines)
+        exchange.respond(status, body, head + self.lines, b"" if not self.name else _phrase(status))
 
     def say(self, exchange: Exchange, status: int, value: Any) -> None:
         """Answer with a value as JSON."""
@@ -166,6 +168,14 @@ class Dialect:
         if status == 413:
             return lines, b""
         return JSON + lines, json_body(_upstream_refusal(status, message))
+
+
+def _phrase(status: int) -> bytes:
+    """Upstream's reason phrase for a status that has none of its own; empty for the others."""
+    if status in USUAL:
+        return b""
+    kind = {4: "Client Error", 5: "Server Error"}.get(status // 100, "Unknown Status")
+    return f"{kind} ({status})".encode()
 
 
 def _upstream_refusal(status: int, message: str) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Management:
             self._dialect.respond(exchange, 500, body)
         else:
             if isinstance(body, bytes):
-                self._dialect.respond(exchange, status, body, b"")
+                self._dialect.respond(exchange, status, body)
             else:
                 self._dialect.say(exchange, status, body)
 

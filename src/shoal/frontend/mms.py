@@ -159,7 +159,7 @@ class Inference:
         headers: Headers = exchange.headers
         if route.adds:
             parts = last_of_each((*route.parts, *parts)) if route.parts else parts
-            headers = _headers(exchange, route.headers) if route.headers else headers
+            headers = _headers(exchange, route.headers) if route.headers or not exchange.body else headers
         payload = Payload(parts, headers)
         request = Request(
             payload, call.answer, now, id=id, group=route.group, client=exchange.client, deadline=deadline

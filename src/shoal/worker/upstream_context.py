@@ -59,12 +59,8 @@ def request_headers(item: Item) -> dict[str, Any]:
     headers: dict[str, Any] = {
         part.name or "body": {"content-type": part.content_type.partition(";")[0].strip()} for part in item.parts
     }
-    names = set()
     for key, value in item.headers:
-        names.add(key.lower())
         headers[key.decode("latin-1")] = value.decode("latin-1")
-    if not names & {b"content-length", b"transfer-encoding"} and not any(part.size for part in item.parts):
-        headers["content-length"] = "0"
     return headers
 
 

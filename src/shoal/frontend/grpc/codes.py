@@ -3,7 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from shoal.errors import Conflict, InvalidInput, ModelNotFound, ServingError, Unauthorised, Unavailable, VersionNotFound
+from shoal.errors import (
+    Conflict,
+    HandlerFailed,
+    InvalidInput,
+    ModelNotFound,
+    ServingError,
+    Unauthorised,
+    Unavailable,
+    VersionNotFound,
+)
 from shoal.frontend.rpc import Call, Code
 
 # an error about a model and a version, as the client named them -> the HTTP status, its type and message
@@ -86,7 +95,8 @@ def of_management(error: ServingError, describe: DescribeError, model: str = "",
     if isinstance(error, Unauthorised):
         return Refusal(Code.PERMISSION_DENIED, str(error))
     status, kind, message = describe(error, model, version)
-    code = Code.ALREADY_EXISTS if isinstance(error, Conflict) and status == 409 else code_of(status)
+    chosen = error.status if isinstance(error, HandlerFailed) and error.status else status
+    code = Code.ALREADY_EXISTS if isinstance(error, Conflict) and status == 409 else code_of(chosen)
     return Refusal(code, message, PACKAGES.get(kind, "") + kind)
 
 
