@@ -26,6 +26,9 @@ OWN_FIELDS = "the description says more: the state, its error and traceback, and
 ADAPTIVE = "who sets no batch size gets adaptive batching, and the description shows its limits"
 CAUSE = "the message goes on and says why, which upstream tells its log alone"
 OPEN = "HTTP/1.1 connections stay open unless they are said to close, after an error too: nobody has to connect again"
+ONE_CONTEXT = "the context of both servers is one: a model of MMS has settings too, and they are empty"
+DOCUMENT = "the description lists the routes that are there"
+SEQUENCES = "sequence batching is not there yet: requests of a sequence are served like others"
 FIXED = "a defect upstream: no client can depend on it, and the right answer is given instead"
 
 DIFFERENCES: tuple[Difference, ...] = (
@@ -87,6 +90,37 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "mms/main/*what fail* in initialize", "0.*", "a model that cannot be initialised is refused, with the reason"
     ),
+    Difference("*/no http", "0.*", "a method that is no method is not implemented, rather than a bad request"),
+    Difference("*/json in capitals", "0.body", "content types have no case, so JSON is JSON"),
+    Difference("*/the handler sets a known header", "0.headers.cache-control", "what the handler says goes"),
+    Difference("*options of*", "0.body.*", DOCUMENT),
+    Difference("mms/main/options of a model to manage", "0.*", DOCUMENT),
+    Difference("*/description", "0.body.paths.*", DOCUMENT),
+    Difference("mms/*/the root by options", "0.body.paths.*", DOCUMENT),
+    Difference("mms/*/the description", "0.body.paths.*", DOCUMENT),
+    Difference("*/ping is not on the management port", "0.*", "health is told on the management port too"),
+    Difference("*/metrics by post", "0.body", "Shoal's own series are there in every mode"),
+    Difference("*/grpc predict without a model", "0.details", "the class is named whole, as everywhere else"),
+    Difference("*/grpc predict without workers", "0.details", "the class is named whole, as everywhere else"),
+    Difference(
+        "*/the worker is killed for memory",
+        "0.*",
+        "the request is tried again first; why a worker died is in its description",
+    ),
+    Difference("*/an unknown path without a token", "0.*", "what is nowhere is not found, with or without a key"),
+    Difference("*/describe a stateful model", "0.body.*", SEQUENCES),
+    Difference("*/a sequence too many", "0.*", SEQUENCES),
+    Difference("*/grpc sequence", "0.messages.*.sequence_id", "an answer says which sequence it belongs to"),
+    Difference(
+        "*/metrics/*",
+        "0.body.samples.ts_*",
+        "requests are counted under the version that answered; the default one is `default`",
+    ),
+    Difference("*/metrics/*", "0.body.samples.WorkerLoadTime*", "workers have names of their own"),
+    Difference("*/a body announced", "0.body", "the handler sees every header that the client sent"),
+    Difference("*/an answer too large", "0.*", "the request is told so and nobody's worker is killed"),
+    Difference("mms/main/the handler says what it knows of its model", "0.body", ONE_CONTEXT),
+    Difference("mms/main/predict from a folder", "0.body", ONE_CONTEXT),
     Difference("*/one letter", "0.*", FIXED),
     Difference("*/grpc letters", "0.*", FIXED),
 )

@@ -160,6 +160,8 @@ class Inference:
         if route.adds:
             parts = last_of_each((*route.parts, *parts)) if route.parts else parts
             headers = _headers(exchange, route.headers) if route.headers or not exchange.body else headers
+        elif not exchange.body and self._dialect.name:
+            headers = _headers(exchange, ())
         payload = Payload(parts, headers)
         request = Request(
             payload, call.answer, now, id=id, group=route.group, client=exchange.client, deadline=deadline

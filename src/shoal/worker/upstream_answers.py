@@ -15,7 +15,6 @@ from shoal.worker.items import Written, type_name
 
 Flavour = Literal["torchserve", "mms"]
 UNAVAILABLE = 503
-TOO_LARGE = 413
 OUT_OF_RESOURCES = "Out of resources"
 
 
@@ -63,7 +62,7 @@ def is_out_of_memory(error: BaseException, flavour: Flavour) -> bool:
 def _said(error: BaseException, flavour: Flavour) -> tuple[int, str]:
     if isinstance(error, PredictionException):
         code = error.error_code if isinstance(error.error_code, int) else 500
-        return (507 if code == TOO_LARGE else code), str(error.message)  # 413 would blame the client's body
+        return code, str(error.message)
     if is_out_of_memory(error, flavour):
         return 507, OUT_OF_RESOURCES
     return UNAVAILABLE, "Prediction failed"
