@@ -190,7 +190,7 @@ def test_a_workflow_whose_model_cannot_load_leaves_nothing_behind(server: Runnin
     [
         ("/workflows", 400, "BadRequestException", "Parameter url is required."),
         ("/workflows?url=circle.war", 400, "InvalidModelException", "goes round in a circle"),
-        ("/workflows?url=nothing.war", 404, "ModelNotFoundException", "nothing.war"),
+        ("/workflows?url=nothing.war", 404, "WorkflowNotFoundException", "not found in workflow store: nothing.war"),
     ],
 )
 def test_a_bad_registration_is_refused(server: Running, path: str, status: int, kind: str, words: str) -> None:

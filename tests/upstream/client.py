@@ -12,7 +12,7 @@ from tests.upstream.rows import JSON, Ask, Call, Look, Row
 from tests.upstream.rpc import invoke, parsed
 from tests.upstream.servers import Server
 
-PATIENCE = 30.0  # seconds for one answer
+PATIENCE = 90.0  # seconds for one answer
 NORMAL: tuple[tuple[re.Pattern[str], str], ...] = (  # what no two runs say alike
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
     (re.compile(r'((?:Hostname|hostname)=")[^"]+'), r"\1<name>"),

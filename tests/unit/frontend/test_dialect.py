@@ -65,7 +65,6 @@ SAME = [  # as both say it: error, status, type, message
     (HandlerFailed("mine", status=513), 513, "InternalServerException", "mine"),
     (HandlerFailed("mine", status=599), 599, "InternalServerException", "mine"),
     (HandlerFailed("mine", status=700), 700, "InternalServerException", "mine"),
-    (HandlerFailed("mine", status=413), 507, "InternalServerException", "mine"),
     (HandlerFailed("mine", status=100), 503, "InternalServerException", "mine"),
 ]  # fmt: skip
 
@@ -86,6 +85,19 @@ def test_whoever_cannot_be_served_now_is_told_so_in_each_servers_words(error: Se
     assert TORCHSERVE.explain(error, "m", "2.0") == (*busy, f'Model "m" Version 2.0"{NO_WORKER}')
     assert MMS.explain(error, "m") == (*busy, NO_MMS_WORKER)
     assert NATIVE.explain(error, "m") == (*busy, str(error))
+
+
+def test_a_batch_that_is_too_large_is_too_much_for_torchserve_alone() -> None:
+    assert TORCHSERVE.explain(HandlerFailed("mine", status=413))[0] == 507
+    assert MMS.explain(HandlerFailed("mine", status=413))[0] == 413
+
+
+@pytest.mark.parametrize(("status", "phrase"), [(513, "Server Error (513)"), (499, "Client Error (499)")])
+def test_a_status_without_a_phrase_of_its_own_has_upstreams(status: int, phrase: str) -> None:
+    answer = Answer("/x")
+    TORCHSERVE.refuse(answer.exchange, HandlerFailed("x", status=status))
+
+    assert answer.status_line == f"HTTP/1.1 {status} {phrase}".encode()
 
 
 def test_a_negative_number_of_workers_is_a_server_error_upstream() -> None:

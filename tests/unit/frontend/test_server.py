@@ -130,7 +130,8 @@ def test_metrics_can_be_asked_for_by_name_or_be_switched_off() -> None:
 
     assert answer.body == b"page a,b"
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert ask(apps["metrics"], "/metrics", "POST").status == 405
+    assert ask(apps["metrics"], "/metrics", "POST").status == 200
+    assert ask(server_of(Desk())[1]["metrics"], "/metrics", "POST").status == 405
     assert ask(server_of(Desk(), enable_metrics_api=False)[1]["metrics"], "/metrics").status == 404
 
 

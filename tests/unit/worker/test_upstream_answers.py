@@ -104,7 +104,7 @@ class CudaOutOfMemoryError(RuntimeError):
         (PredictionException("CUDA", 404), "torchserve", 404, "CUDA"),
         (PredictionException("no"), "mms", 500, "no"),
         (PredictionException("no", "x"), "mms", 500, "no"),  # type: ignore[arg-type]
-        (PredictionException("no", 413), "mms", 507, "no"),
+        (PredictionException("no", 413), "mms", 413, "no"),
         (KeyboardInterrupt(), "mms", 503, "Prediction failed"),
     ],
 )
