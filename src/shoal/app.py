@@ -22,7 +22,7 @@ from shoal.config.server import ServerConfig
 from shoal.config.snapshot import Kind, Snapshots
 from shoal.core.batcher import Batcher
 from shoal.core.choice import policy_for
-from shoal.core.model import Model
+from shoal.core.model import Model, Proof
 from shoal.core.queue import RequestQueue
 from shoal.core.repository import Repository
 from shoal.core.scheduler import Scheduler
@@ -195,6 +195,7 @@ class App:
             isolates=config.isolate and not config.side_effects,
         )
         alarm.connect(scheduler.feed)
+        proof = Proof()
         pool = LocalPool(
             config,
             scheduler,
@@ -203,8 +204,9 @@ class App:
             development=self.config.development,
             on_measured=lambda report: self.measuring.measured(report.measures),
             on_loaded=self.measuring.loaded,
+            proof=proof,
         )
-        return Model(config, scheduler, pool, self.clock)
+        return Model(config, scheduler, pool, self.clock, proof)
 
     def _facts(self) -> list[ModelFacts]:
         return [

@@ -2,13 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from shoal.clock import Clock
 from shoal.config.model import ModelConfig
+from shoal.core.batcher import Batcher
+from shoal.core.continuous import Continuous
+from shoal.core.policy import Policy, Single
 from shoal.core.request import Request
 from shoal.core.scheduler import Scheduler
 from shoal.errors import LoadFailed, Unavailable
@@ -82,10 +85,34 @@ class Pool(Protocol):
         ...
 
 
+class Proof:
+    """Whether a model's handler can batch, as its workers find out; they and the model share one. A "no" stays."""
+
+    def __init__(self) -> None:
+        self.can_batch: bool | None = None
+        self.why = ""  # it cannot
+        self.on_settled: Callable[[], None] = lambda: None
+
+    @property
+    def words(self) -> str:
+        """What is known, for a person to read."""
+        if self.can_batch is None:
+            return "not yet"
+        return "yes" if self.can_batch else f"no: {self.why}"
+
+    def settle(self, can_batch: bool, why: str) -> None:
+        """Take a worker's word; another worker may have met requests that tell otherwise."""
+        if self.can_batch is not False:
+            self.can_batch, self.why = can_batch, why
+            self.on_settled()
+
+
 class Model:
     """Admits requests for one version and ends cleanly."""
 
-    def __init__(self, config: ModelConfig, scheduler: Scheduler, pool: Pool, clock: Clock) -> None:
+    def __init__(
+        self, config: ModelConfig, scheduler: Scheduler, pool: Pool, clock: Clock, proof: Proof | None = None
+    ) -> None:
         self.config = config
         self.scheduler = scheduler
         self.pool = pool
@@ -96,7 +123,12 @@ class Model:
         self.max_workers = max(config.workers, config.max_workers)
         self._clock = clock
         self._timeout = config.request_timeout
+        self._has_tickets = config.job_tickets
         self._scalings = 0  # under way
+        self.proof = proof or Proof()
+        self.proof.on_settled = self._proved
+        if config.continuous:
+            self._batch_by(Continuous(scheduler.alarm.soon))
 
     @property
     def name(self) -> str:
@@ -128,6 +160,8 @@ class Model:
             self._check_life()
         if not self.scheduler.batcher.fleet.size:
             self._check_workers()
+        if self._has_tickets:
+            self._check_ticket()
         if self._timeout:
             request.deadline = min(request.deadline, request.arrived + self._timeout)
         try:
@@ -219,6 +253,24 @@ class Model:
         if self.pool.trouble:
             self.scheduler.stats.refused += 1
             raise Unavailable(self.pool.trouble, retry_after=10.0)
+
+    def _check_ticket(self) -> None:
+        """With job tickets a request is taken only when a worker is idle that nobody else waits for."""
+        batcher = self.scheduler.batcher
+        if batcher.fleet.idle <= len(batcher.queue):
+            self.scheduler.stats.refused += 1
+            raise Unavailable(f"model {self.name!r} has no idle worker, and its requests do not wait for one")
+
+    def _proved(self) -> None:
+        """No batch is formed any more for a handler that cannot take one."""
+        if self.proof.can_batch is False:
+            self._batch_by(Single())
+            self.scheduler.alarm.soon()
+
+    def _batch_by(self, policy: Policy) -> None:
+        batcher = self.scheduler.batcher
+        if isinstance(batcher, Batcher):  # sequences have rules of their own
+            batcher.policy = policy
 
     def _no_workers(self) -> Unavailable:
         return Unavailable(f"model {self.name!r} has no workers; scale it to at least one")

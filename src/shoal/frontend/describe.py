@@ -29,6 +29,7 @@ class Describer:
         config, scheduler, stats = model.config, model.scheduler, model.scheduler.stats
         waiting = len(scheduler.batcher.queue)
         is_fixed = config.batching.rule == "fixed"
+        limit = max(1, config.batching.batch_size) if config.continuous else scheduler.batcher.policy.limit
         ids = [gpu for device in config.devices if (gpu := gpu_of(device)) is not None]
         facts: dict[str, Any] = {
             "modelName": model.name,
@@ -37,7 +38,7 @@ class Describer:
             "runtime": config.runtime,
             "minWorkers": model.min_workers,
             "maxWorkers": model.max_workers,
-            "batchSize": scheduler.batcher.policy.limit,
+            "batchSize": limit,
             "maxBatchDelay": _whole(config.batching.max_batch_delay) if is_fixed else 0,
             "responseTimeout": _whole(config.response_timeout),
             "startupTimeout": _whole(config.startup_timeout),
@@ -65,7 +66,8 @@ class Describer:
             "error": model.error,
             "traceback": model.traceback,
             "batching": {
-                "policy": config.batching.rule,
+                "policy": _policy(model),
+                **({"proof": model.proof.words} if config.prove_batching and not config.continuous else {}),
                 "reasons": stats.reasons,
                 "answered": stats.answered,
                 "failed": stats.failed,
@@ -112,6 +114,12 @@ def gpu_of(device: str) -> int | None:
     if kind not in ("cuda", "gpu"):
         return None
     return int(number) if number.isdecimal() else 0
+
+
+def _policy(model: Model) -> str:
+    if model.config.continuous:
+        return "continuous"
+    return "single" if model.proof.can_batch is False else model.config.batching.rule
 
 
 def _whole(value: float) -> int | float:

@@ -27,6 +27,7 @@ from shoal.wire.messages import (
     PartHead,
     Piece,
     Pieces,
+    Proved,
     Report,
     Run,
     Unloadable,
@@ -70,12 +71,14 @@ class WorkerLink(asyncio.Protocol):
         on_loaded: Callable[[Loaded | Unloadable], None],
         on_lost: Callable[[str], None],
         on_measured: Callable[[Measured], None],
+        on_proved: Callable[[Proved], None],
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
         self._on_loaded = on_loaded
         self._on_lost = on_lost
         self._on_measured = on_measured
+        self._on_proved = on_proved
         self._soon = asyncio.get_running_loop().call_soon
         self._reader = FrameReader()
         self._transport: asyncio.WriteTransport | None = None
@@ -154,6 +157,8 @@ class WorkerLink(asyncio.Protocol):
                 self._on_loaded(report)
             case Measured():
                 self._on_measured(report)
+            case Proved():
+                self._on_proved(report)
 
     def _deliver(self, number: int, outcomes: Iterator[tuple[int, Outcome, bool]]) -> None:
         if number not in self.running:

@@ -12,7 +12,7 @@ import msgspec
 
 from shoal.clock import Clock
 from shoal.config.model import ModelConfig
-from shoal.core.model import WorkerFacts
+from shoal.core.model import Proof, WorkerFacts
 from shoal.core.scheduler import Scheduler
 from shoal.errors import Unavailable
 from shoal.pool.forge import Forge
@@ -37,6 +37,7 @@ class LocalPool:
         development: bool = False,
         on_measured: Callable[[Measured], None] = lambda _: None,
         on_loaded: Callable[[str, float], None] = lambda worker, seconds: None,
+        proof: Proof | None = None,
     ) -> None:
         self._config = config
         self._scheduler = scheduler
@@ -44,6 +45,7 @@ class LocalPool:
         self._development = development
         self._on_measured = on_measured
         self._on_loaded = on_loaded
+        self._proof = proof or Proof()
         self._forge = Forge(
             config.python or sys.executable,
             _python_files(config.path),
@@ -119,6 +121,7 @@ class LocalPool:
             on_failure=self._failed,
             on_measured=self._on_measured,
             on_loaded=self._on_loaded,
+            proof=self._proof,
         )
 
     def _failed(self, slot: WorkerSlot) -> None:

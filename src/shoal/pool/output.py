@@ -57,6 +57,17 @@ class LinePipe(asyncio.Protocol):
 async def listen(level: int, fields: dict[str, str]) -> tuple[int, LinePipe]:
     """Make a pipe whose lines are logged; gives the end to write to and the reader."""
     read, write = os.pipe2(os.O_CLOEXEC)
+    connecting = asyncio.get_running_loop().create_task(_connect(read, level, fields))
+    try:
+        # Never cancelled half-way: uvloop would close the file, and its Python object close that number once more
+        # when it is collected, whoever has it by then. A reader that nobody waits for ends with its pipe.
+        return write, await asyncio.shield(connecting)
+    except BaseException:
+        os.close(write)
+        raise
+
+
+async def _connect(read: int, level: int, fields: dict[str, str]) -> LinePipe:
     loop = asyncio.get_running_loop()
     _, reader = await loop.connect_read_pipe(lambda: LinePipe(level, fields), os.fdopen(read, "rb", 0))
-    return write, reader
+    return reader

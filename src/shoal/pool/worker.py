@@ -15,13 +15,13 @@ import msgspec
 from shoal.clock import Clock
 from shoal.config.model import ModelConfig
 from shoal.core.batch import Batch
-from shoal.core.model import WorkerFacts
+from shoal.core.model import Proof, WorkerFacts
 from shoal.core.scheduler import Scheduler
 from shoal.errors import LoadFailed, LoadOutOfMemory, ResponseTimeout, ServingError, WorkerDied
 from shoal.pool.forge import Forge
 from shoal.pool.link import LinkedInstance, WorkerLink
 from shoal.pool.output import LinePipe, listen
-from shoal.wire.messages import Load, Loaded, Measured, Stop, Unloadable
+from shoal.wire.messages import Load, Loaded, Measured, Proved, Stop, Unloadable
 
 log = logging.getLogger("shoal.pool")
 BACK_OFF = (0.0, 0.1, 0.5, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
@@ -58,6 +58,7 @@ class WorkerSlot:
         on_failure: Callable[["WorkerSlot"], None],
         on_measured: Callable[[Measured], None],
         on_loaded: Callable[[str, float], None],
+        proof: Proof | None = None,
     ) -> None:
         self.id = id
         self.stage = Stage.STOPPED
@@ -77,6 +78,7 @@ class WorkerSlot:
         self._on_failure = on_failure
         self._on_measured = on_measured
         self._on_loaded = on_loaded
+        self._proof = proof or Proof()
         self._since = clock.now()
         self._started = time.time()
         self._link: WorkerLink | None = None
@@ -88,7 +90,7 @@ class WorkerSlot:
         self._gone = asyncio.Event()
         self._hung: Batch | None = None
         self._reason = ""  # why it is being killed
-        self._has_served = False  # the process before answered a batch, so starting it is no useless loop
+        self._has_served = False  # the process before answered a batch or died of one: starting it is no useless loop
 
     def start(self) -> asyncio.Future[None]:
         """Begin; the future ends when the model is loaded, or with LoadFailed."""
@@ -177,7 +179,12 @@ class WorkerSlot:
         ours, theirs = socket.socketpair()
         fds = [theirs.detach()]
         link = WorkerLink(
-            self._scheduler, self._clock, self._loaded, lambda problem: self._lost(link, problem), self._on_measured
+            self._scheduler,
+            self._clock,
+            self._loaded,
+            lambda problem: self._lost(link, problem),
+            self._on_measured,
+            self._proved,
         )
         try:
             for level, stream in ((logging.INFO, "stdout"), (logging.WARNING, "stderr")):
@@ -199,7 +206,8 @@ class WorkerSlot:
                 os.close(fd)
         if self._link is not link:
             return  # dead already, and on its way to the next start
-        link.send(Load(msgspec.to_builtins(self._config), self.id, self._development, self._config.max_response_size))
+        config, known = self._config, self._proof.can_batch
+        link.send(Load(msgspec.to_builtins(config), self.id, self._development, config.max_response_size, known))
         self._watch = loop.call_later(self._config.startup_timeout, self._too_slow)
 
     def _loaded(self, report: Loaded | Unloadable) -> None:
@@ -239,6 +247,9 @@ class WorkerSlot:
 
     # -- run --------------------------------------------------------------------------------------------------------
 
+    def _proved(self, report: Proved) -> None:
+        self._proof.settle(report.can_batch, report.why)
+
     def _watch_batches(self) -> None:
         """Look now and then whether a batch is past its time; no timer per batch."""
         pause = min(1.0, self._config.response_timeout / 4)
@@ -262,8 +273,10 @@ class WorkerSlot:
             return
         now = self._clock.now()
         self._stop_watching()
-        self._has_served = link.has_answered
+        self._has_served = link.has_answered or bool(link.running)
         self._link = None
+        if self._config.prove_batching and self._proof.can_batch is None and died_proving(link):
+            self._proof.settle(False, "the worker did not survive that requests were run together")
         hung, self._hung = self._hung, None
         instances, self._instances = self._instances, []
         reruns = self._scheduler.stats.reruns
@@ -335,6 +348,15 @@ class WorkerSlot:
 
     def _fields(self) -> dict[str, str]:
         return {"model": self._config.name, "version": self._config.version, "worker": self.id}
+
+
+def died_proving(link: WorkerLink) -> bool:
+    """Whether a worker was lost when it had answered every request of a batch, and was still busy with them."""
+    batches = [batch for _, batch, _ in link.running.values() if len(batch) > 1]
+    return any(
+        all(request.has_ended for request in batch.requests) and any(request.pieces for request in batch.requests)
+        for batch in batches
+    )
 
 
 def _resident(pid: int) -> int:

@@ -40,6 +40,7 @@ class Load(Wire, frozen=True, tag="load"):
     worker: str
     development: bool
     message_limit: int
+    can_batch: bool | None = None  # what an earlier worker found out, where it is to be proved; None: nothing yet
 
 
 class Run(Wire, frozen=True, tag="run"):
@@ -151,7 +152,14 @@ class Measured(Wire, frozen=True, tag="measured"):
     measures: list[Measure]
 
 
-Report = Hello | Loaded | Unloadable | Answered | Pieces | Ended | Measured
+class Proved(Wire, frozen=True, tag="proved"):
+    """Whether requests that were run together were answered as each alone; `why` says why not."""
+
+    can_batch: bool
+    why: str = ""
+
+
+Report = Hello | Loaded | Unloadable | Answered | Pieces | Ended | Measured | Proved
 
 
 class Fork(Wire, frozen=True, tag="fork"):

@@ -33,10 +33,12 @@ from shoal.wire.messages import (
 from shoal.worker import failures
 from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
+from shoal.worker.continuous import Continuous
 from shoal.worker.items import inline_size
-from shoal.worker.pipeline import Inline, Pipeline, Threaded
+from shoal.worker.pipeline import Inline, Pipeline, Runner, Threaded, run_stages
 from shoal.worker.process import leave
 from shoal.worker.program import Program
+from shoal.worker.proof import Prover
 
 _log = logging.getLogger("shoal.worker")
 
@@ -67,6 +69,7 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     try:
         config = msgspec.convert(load.config, ModelConfig)
         program = choice.load(config, load.worker)
+        check_modes(config, program)
     except msgspec.ValidationError as error:
         outbox.send(Unloadable(f"the model's configuration is wrong: {error}", ""))
         return 1
@@ -75,11 +78,25 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
         is_short = isinstance(error, LoadOutOfMemory)
         outbox.send(Unloadable(str(error), error.traceback, is_short or is_temporary(error.__cause__), is_short))
         return 1
-    loop = Loop(program, config, arena, inbox, outbox, load.message_limit)
+    is_trusted = config.continuous or not config.prove_batching
+    prover = None if is_trusted else Prover(outbox, load.can_batch, side_effects=config.side_effects)
+    loop = Loop(program, config, arena, inbox, outbox, load.message_limit, prover.run if prover else run_stages)
     loop.start()
-    outbox.send(Loaded(program.handler, program.places, program.wants_headers))
+    places = max(1, config.batching.batch_size) if config.continuous else program.places
+    outbox.send(Loaded(program.handler, places, program.wants_headers))
     loop.send_measures()
+    if prover is not None:
+        prover.begin()
     return loop.run()
+
+
+def check_modes(config: ModelConfig, program: Program) -> None:
+    """Raise LoadFailed for what this program cannot be asked for."""
+    is_whole = len(program.stages) == 1
+    if config.continuous and not (is_whole and config.instances == 1):
+        raise LoadFailed("continuous batching needs a handler with a handle method, and one instance in each worker")
+    if config.prove_batching and not is_whole:
+        raise LoadFailed(f"{program.handler} has stages, which are made for batches: prove_batching is not for it")
 
 
 def is_temporary(cause: BaseException | None) -> bool:
@@ -152,6 +169,7 @@ class Loop:
         inbox: Inbox,
         outbox: Outbox,
         limit: int,
+        run: Runner,
     ) -> None:
         self._inbox = inbox
         self._outbox = outbox
@@ -162,11 +180,13 @@ class Loop:
         self._is_stopping = False
         self._error: ProtocolError | None = None  # met while user code was running, raised once it is not
         self._pipelines: list[Pipeline]
-        if config.instances == 1 and len(program.stages) == 1:
-            self._pipelines = [Inline(program, arena, self._done, self._poll)]
+        if config.continuous:
+            self._pipelines = [Continuous(program, arena, self._done, self._arrivals)]
+        elif config.instances == 1 and len(program.stages) == 1:
+            self._pipelines = [Inline(program, arena, self._done, self._poll, run)]
         else:
             self._pipelines = [
-                Threaded(program, config.micro_batching, arena, self._done) for _ in range(config.instances)
+                Threaded(program, config.micro_batching, arena, self._done, run) for _ in range(config.instances)
             ]
 
     def start(self) -> None:
@@ -219,6 +239,13 @@ class Loop:
         self.send_measures()
         if self._is_stopping and not self._batches:
             self._inbox.interrupt()
+
+    def _arrivals(self) -> list[Batch]:
+        """Take the batches that came while others ran."""
+        self._poll()
+        batches = list(self._waiting)
+        self._waiting.clear()
+        return batches
 
     def _poll(self) -> None:
         """Look for cancellations while a batch runs inline; batches that come meanwhile wait their turn."""

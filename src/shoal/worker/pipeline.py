@@ -20,6 +20,7 @@ from shoal.worker.batch import Batch, Slice, rows_of
 from shoal.worker.program import Program, Stage
 
 Done = Callable[[Batch], None]
+Poll = Callable[[], None]
 _log = logging.getLogger("shoal.worker")
 
 
@@ -35,14 +36,31 @@ class Pipeline(Protocol):
         ...
 
 
+class Runner(Protocol):
+    """Runs a slice through stages: `run_stages`, or what stands before it."""
+
+    def __call__(
+        self, cut: Slice, stages: Sequence[Stage], program: Program, arena: ArenaReader | None, poll: Poll
+    ) -> None:
+        """Leave the slice with what is alive, and with nobody once all have ended."""
+        ...
+
+
+def nothing_to_poll() -> None:
+    """What is done between pieces where another thread reads the commands."""
+
+
 class Inline:
     """One stage on the caller's thread. `poll` is called between the pieces of a stream."""
 
-    def __init__(self, program: Program, arena: ArenaReader | None, done: Done, poll: Callable[[], None]) -> None:
+    def __init__(
+        self, program: Program, arena: ArenaReader | None, done: Done, poll: Poll, run: Runner | None = None
+    ) -> None:
         self._program = program
         self._arena = arena
         self._done = done
         self._poll = poll
+        self._run = run or run_stages
 
     def start(self) -> None:
         """Nothing to start."""
@@ -50,7 +68,7 @@ class Inline:
     def submit(self, batch: Batch) -> None:
         """Run it whole, now."""
         (cut,) = batch.slices(0)
-        run_stages(cut, self._program.stages, self._program, self._arena, self._poll)
+        self._run(cut, self._program.stages, self._program, self._arena, self._poll)
         batch.close(cut)
         batch.finish()
         self._done(batch)
@@ -59,10 +77,18 @@ class Inline:
 class Threaded:
     """Every stage with threads of its own."""
 
-    def __init__(self, program: Program, micro: MicroBatching, arena: ArenaReader | None, done: Done) -> None:
+    def __init__(
+        self,
+        program: Program,
+        micro: MicroBatching,
+        arena: ArenaReader | None,
+        done: Done,
+        run: Runner | None = None,
+    ) -> None:
         self._program = program
         self._arena = arena
         self._done = done
+        self._run = run or run_stages
         is_staged = len(program.stages) > 1
         self._slice_size = micro.micro_batch_size if is_staged else 0
         self._threads = [micro.parallelism.get(stage.name, 1) if is_staged else 1 for stage in program.stages]
@@ -87,7 +113,7 @@ class Threaded:
         while True:
             cut = hop.get()
             try:
-                run_stages(cut, stages, self._program, self._arena)
+                self._run(cut, stages, self._program, self._arena, nothing_to_poll)
                 if cut.places and after is not None:
                     after.put(cut)
                 else:
@@ -128,7 +154,7 @@ def run_stages(
     stages: Sequence[Stage],
     program: Program,
     arena: ArenaReader | None,
-    poll: Callable[[], None] = lambda: None,
+    poll: Poll = nothing_to_poll,
 ) -> None:
     """Run a slice through these stages; it is left with what is alive, and with nobody once all have ended."""
     for stage in stages:
@@ -144,7 +170,17 @@ def run_stages(
             return
 
 
-def _run_stage(cut: Slice, stage: Stage, program: Program, arena: ArenaReader | None, poll: Callable[[], None]) -> None:
+def apart(cut: Slice) -> list[Slice]:
+    """Give the requests of a slice that has not begun, each as a slice of its own."""
+    singles, start = [], cut.start
+    for place, item in zip(cut.places, cut.items, strict=True):
+        one = Slice(cut.batch, [place], [item], start)
+        start += one.inline_size
+        singles.append(one)
+    return singles
+
+
+def _run_stage(cut: Slice, stage: Stage, program: Program, arena: ArenaReader | None, poll: Poll) -> None:
     if stage is program.stages[0]:
         start = cut.start
         rows = program.read(cut.items, cut.batch.data[start:] if start else cut.batch.data, arena)

@@ -12,11 +12,11 @@ from tests.support import Bench, FakeClock, FakePool, StubInstance, ask
 class Bed:
     """A model over a scheduler without workers and a pool that does nothing by itself."""
 
-    def __init__(self, *, limit: int = 100, request_timeout: float = 0.0) -> None:
+    def __init__(self, *, limit: int = 100, request_timeout: float = 0.0, job_tickets: bool = False) -> None:
         self.bench = Bench(limit=limit)
         self.pool = FakePool()
         self.pool.size = 1
-        config = ModelConfig(name="m", path="m.py", request_timeout=request_timeout)
+        config = ModelConfig(name="m", path="m.py", request_timeout=request_timeout, job_tickets=job_tickets)
         self.model = Model(config, self.bench.scheduler, self.pool, FakeClock(5.0))
 
     def ready(self) -> StubInstance:
@@ -291,3 +291,89 @@ def test_a_move_outside_the_table_is_a_mistake(life: Life, next: Life) -> None:
 def test_an_unloaded_model_is_at_its_end() -> None:
     assert MOVES[Life.UNLOADED] == frozenset()
     assert MOVES.keys() == set(Life)
+
+
+# -- job tickets -------------------------------------------------------------------------------------------------------
+
+
+def ticketed(workers: int) -> Bed:
+    bed = Bed(job_tickets=True)
+    bed.model.move(Life.READY)
+    for number in range(workers):
+        bed.bench.join(f"w{number}")
+    return bed
+
+
+def test_with_job_tickets_a_request_is_taken_for_every_idle_worker() -> None:
+    bed = ticketed(2)
+    bed.model.submit(ask())
+    bed.model.submit(ask())
+
+    with pytest.raises(Unavailable, match="no idle worker"):
+        bed.model.submit(ask())
+    assert bed.bench.stats.refused == 1
+    assert len(bed.bench.batcher.queue) == 2
+
+
+def test_a_worker_that_is_idle_again_gives_a_ticket() -> None:
+    bed = Bed(job_tickets=True)
+    instance = bed.ready()
+    bed.model.submit(ask())
+    bed.bench.feed()
+    with pytest.raises(Unavailable):
+        bed.model.submit(ask())
+
+    bed.bench.finish(instance, b"done")
+    bed.model.submit(ask())
+
+
+def test_with_job_tickets_nobody_waits_for_the_first_worker() -> None:
+    with pytest.raises(Unavailable):
+        Bed(job_tickets=True).model.submit(ask())
+
+
+def test_without_job_tickets_requests_wait_for_a_busy_worker() -> None:
+    bed = Bed()
+    bed.ready()
+    for _ in range(5):
+        bed.model.submit(ask())
+
+    assert len(bed.bench.batcher.queue) == 5
+
+
+# -- proof -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_cannot_batch_is_sent_one_request_at_a_time() -> None:
+    bed = Bed()
+    instance = bed.ready()
+    for _ in range(3):
+        bed.model.submit(ask())
+    bed.bench.alarm.is_due = False
+    bed.model.proof.settle(False, "it answers in pieces")
+
+    assert bed.bench.alarm.is_due, "what was held for company need not wait for it"
+    bed.bench.feed()
+    assert [len(batch) for batch in instance.batches] == [1]
+    assert bed.model.proof.words == "no: it answers in pieces"
+
+
+def test_a_handler_that_can_batch_is_batched_as_before() -> None:
+    bed = Bed()
+    instance = bed.ready()
+    assert bed.model.proof.words == "not yet"
+    bed.model.proof.settle(True, "")
+    bed.bench.offer(ask(), ask())
+    bed.bench.feed()
+
+    assert [len(batch) for batch in instance.batches] == [2]
+    assert bed.model.proof.words == "yes"
+
+
+def test_a_no_outweighs_a_yes_and_stays() -> None:
+    bed = Bed()
+    for can_batch, why in ((True, ""), (False, "of 2 requests"), (True, ""), (False, "another")):
+        bed.model.proof.settle(can_batch, why)
+
+    assert bed.model.proof.words == "no: of 2 requests"
+    assert bed.bench.batcher.policy.limit == 1

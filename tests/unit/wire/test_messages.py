@@ -23,6 +23,7 @@ from shoal.wire.messages import (
     PartHead,
     Piece,
     Pieces,
+    Proved,
     Report,
     Run,
     Stop,
@@ -41,6 +42,7 @@ FAILURE = Failure("handler", "it raised", 507, "Traceback\n  line 1")
 ITEM = Item([PartHead("body", "image/jpeg", 3), PartHead("größe", "", 9, 4096)], b"\xff\x00", [(b"a", b"\xfe")])
 COMMANDS = [
     Load({"name": "m", "parameters": {"depth": [1, 2.5, None]}}, "m-1.0-0", True, 4096),
+    Load({"name": "m"}, "m-1.0-0", True, 4096, False),
     Run(2**40, 1, [ITEM, Item([])]),
     Cancel(3, 0),
     Stop(),
@@ -61,6 +63,8 @@ REPORTS = [
     Ended(7, (0.0, 0.0, 0.0), FAILURE),
     Ended(8, (0.0, 0.0, 0.0)),
     Measured([Measure("m", "Milliseconds", "GAUGE", 1.5, [("Level", "Model")], "a,b")]),
+    Proved(True),
+    Proved(False, "it answers in pieces"),
 ]
 WORDS = [Fork("w"), Forked("w", 7), Exited(7, 9), Warmed(["torch"])]
 CASES: list[tuple[Wire, Decode]] = [

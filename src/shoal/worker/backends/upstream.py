@@ -19,6 +19,7 @@ from shoal.upstream.ts.torch_handler.request_envelope.base import BaseEnvelope
 from shoal.upstream.ts.utils.util import list_classes_from_module
 from shoal.worker import forms
 from shoal.worker.backends import python
+from shoal.worker.continuous import judge
 from shoal.worker.items import Written, read_raw_rows, read_rows
 from shoal.worker.process import leave
 from shoal.worker.program import Program, Stage
@@ -50,7 +51,7 @@ def load(config: ModelConfig, worker: str) -> Program:
         label, handle = _entry_point(module, file, function, flavour, context)
     except BaseException as error:
         raise _failed(error, file, flavour, "") from error
-    call = EntryPoint(handle, envelope(config.envelope), context, batches, flavour)
+    call = EntryPoint(handle, envelope(config.envelope), context, batches, flavour, is_continuous=config.continuous)
     stage = Stage("inference", label, call, gives_rows=True)
     read = read_rows if config.decode_input else read_raw_rows
     return Program(label, (stage,), read, batches, wants_headers=True, take_measures=meter.take)
@@ -72,6 +73,8 @@ class EntryPoint:
         context: UpstreamContext,
         batches: Batches,
         flavour: Flavour,
+        *,
+        is_continuous: bool = False,
     ) -> None:
         self._handle = forms.plain(handle)
         self._envelope = envelope
@@ -79,14 +82,18 @@ class EntryPoint:
         self._metrics = context.metrics
         self._batches = batches
         self._flavour = flavour
+        self._is_continuous = is_continuous
 
     def __call__(self, rows: list[Any]) -> list[Written]:
         """Give the bytes of every answer, or raise what all requests of the batch are told."""
         started = time.perf_counter()
         handle = self._envelope(self._handle).handle if self._envelope else self._handle  # it keeps what a call needs
-        count = len(rows)
+        count, is_judged = len(rows), False
         try:
             result = handle(rows, self._context)
+            if self._is_continuous:
+                criteria = getattr(self._context, "stopping_criteria", None)  # MMS has none
+                is_judged = judge(criteria, result, self._batches.processors())
         except SystemExit as left:  # upstream's way to have the worker replaced
             _log.error("the handler ended the process")
             leave(left.code if isinstance(left.code, int) else int(left.code is not None))
@@ -94,7 +101,8 @@ class EntryPoint:
             raise refused(error, self._flavour) from error
         elapsed = (time.perf_counter() - started) * 1000
         answers = written(result, count)
-        self._batches.end_streams()
+        if not is_judged:
+            self._batches.end_streams()
         self._metrics.add_time("PredictionTime", round(elapsed, 2), None, "ms")
         return answers
 
