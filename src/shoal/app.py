@@ -20,10 +20,8 @@ from shoal.config.devices import GpuUsage
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
 from shoal.config.snapshot import Kind, Snapshots
-from shoal.core.batcher import Batcher
-from shoal.core.choice import policy_for
+from shoal.core.choice import batcher_for
 from shoal.core.model import Model, Proof
-from shoal.core.queue import RequestQueue
 from shoal.core.repository import Repository
 from shoal.core.scheduler import Scheduler
 from shoal.core.workflow import Workflows
@@ -41,6 +39,7 @@ from shoal.measuring import Measuring
 from shoal.pool.local import LocalPool
 from shoal.startup import Startup, snapshot_models
 from shoal.telemetry import Metrics, ModelFacts, ModelStats
+from shoal.v2 import V2
 from shoal.version import __version__
 from shoal.wire.memory import Arena
 from shoal.workflows import WorkflowIntake
@@ -75,8 +74,11 @@ class App:
             Tokens(config.key_file, 60 * config.token_expiration, time.time) if config.token_authorization else None
         )
         self.intake = Intake(config, defaults, self.deployment.tuning)
+        lend = self.arena.lend if self.arena else lambda _: None
         self.snapshots = Snapshots(self.deployment.snapshots, self.deployment.properties, time.time)
         drain_within = config.unregister_timeout or config.drain_timeout
+        self.v2 = V2(self.deployment, self.repository, self.clock, lend, drain_within=drain_within)
+        speaks_v2 = config.compat in ("", "triton")
         self.actions = Actions(
             self.repository,
             self.intake,
@@ -124,13 +126,14 @@ class App:
             config,
             inference,
             management,
-            self.measuring.page,
+            self._page,
             self.dialect,
             self.clock,
-            lend=self.arena.lend if self.arena else lambda _: None,
+            lend=lend,
             tls=_tls(config),
+            first=[self.v2.routes.take] if speaks_v2 else (),
             more={"inference": [workflows.predict], "management": [workflows.manage]} if has_workflows else None,
-            on_answered=self._log_access if config.compat else None,
+            on_answered=self._log_access if config.compat in ("torchserve", "mms") else None,
         )
         self.grpc = grpc_listeners(
             config,
@@ -139,6 +142,7 @@ class App:
             self.dialect,
             self.clock,
             tokens=self.tokens,
+            kserve=self.v2.parts if speaks_v2 else None,
             tls=_tls(config) if config.grpc_tls else None,
         )
 
@@ -158,6 +162,7 @@ class App:
                 self.tokens.start()
             await startup.load(self.models, self.archives)
             await startup.load_listed(self.deployment)
+            await self.v2.start()
         except BaseException:
             await self.drain(0.0)
             raise
@@ -172,7 +177,9 @@ class App:
         self._save("shutdown")
         await self.measuring.stop()
         await asyncio.gather(self.server.drain(limit), *(listener.drain(limit) for listener in self.grpc.values()))
+        await self.v2.stop()
         await self.repository.drain(limit)
+        self.v2.close()
         if self.tokens is not None:
             self.tokens.stop()
         if self.arena is not None:
@@ -183,10 +190,10 @@ class App:
     def _build(self, config: ModelConfig) -> Model:
         stats = ModelStats(config.name, config.version)
         self.measuring.watch(stats)
+        if config.interface is not None:
+            self.v2.watch(stats)
         alarm = LoopAlarm(asyncio.get_running_loop(), self.clock)
-        batching = config.batching
-        policy = policy_for(batching.rule, batching.batch_size, batching.max_batch_delay)
-        batcher = Batcher(RequestQueue(config.name, config.queue_size), policy)
+        batcher = batcher_for(config.name, config.queue_size, config.batching, config.scheduling)
         scheduler = Scheduler(
             batcher,
             alarm,
@@ -207,6 +214,9 @@ class App:
             proof=proof,
         )
         return Model(config, scheduler, pool, self.clock, proof)
+
+    def _page(self, names: Sequence[str]) -> bytes:
+        return self.measuring.page(names) + (b"" if names else self.v2.page())
 
     def _facts(self) -> list[ModelFacts]:
         return [

@@ -20,7 +20,11 @@ from shoal.errors import ConfigError, LoadFailed, ServingError
 from shoal.launch.archiver import archive
 from shoal.launch.multi_model_server import multi_model_server, mxnet_model_server
 from shoal.launch.torchserve import torchserve
+from shoal.launch.tritonserver import tritonserver
 from shoal.telemetry import set_up_logs
+from shoal.tools.bench.command import bench
+from shoal.tools.models import models
+from shoal.tools.profile.command import profile
 from shoal.version import __version__
 
 err = Console(stderr=True, highlight=False)
@@ -112,7 +116,11 @@ def demo(**flags: Any) -> None:
 
 
 cli.add_command(archive)
+cli.add_command(bench)
+cli.add_command(models)
+cli.add_command(profile)
 cli.add_command(torchserve)
+cli.add_command(tritonserver)
 cli.add_command(multi_model_server)
 cli.add_command(mxnet_model_server)
 

@@ -80,8 +80,23 @@ class QueueFull(Unavailable):
         super().__init__(f"model {model!r} already has {depth} requests waiting", retry_after)
 
 
+class LevelFull(QueueFull):
+    """As many requests of a priority level wait as its queue policy allows."""
+
+    def __init__(self, retry_after: float) -> None:
+        Unavailable.__init__(self, "Exceeds maximum queue size", retry_after)
+
+
+class SequenceLost(Unavailable):
+    """The sequence ended before this request's turn came; it has to be started again."""
+
+
 class DeadlineExceeded(ServingError):
     """The deadline passed, or cannot be met, before the answer could be computed."""
+
+
+class QueueTimeout(DeadlineExceeded):
+    """The model's queue policy, or the sequence's own time-out, did not let the request wait any longer."""
 
 
 class Withdrawn(ServingError):

@@ -4,7 +4,7 @@ Row-major, little-endian, no padding; BYTES elements each have their length befo
 names, datatypes, shapes and sizes, never at values, unless a client speaks JSON.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -79,3 +79,35 @@ def split(body: bytes | bytearray | memoryview) -> tuple[Answer, list[memoryview
         found.append(view[at : at + head.size])
         at += head.size
     return answer, found
+
+
+def pack_strings(values: Iterable[bytes]) -> bytes:
+    """Write the elements of a BYTES tensor, each after its length."""
+    return b"".join([piece for value in values for piece in (len(value).to_bytes(4, "little"), value)])
+
+
+def string_ends(data: bytes | bytearray | memoryview, most: int) -> list[int]:
+    """Give where each element of a BYTES tensor ends; InvalidInput where lengths and bytes do not agree.
+
+    No element is copied, and after more than `most` of them nobody goes on.
+    """
+    view, at, size = memoryview(data), 0, len(data)
+    ends: list[int] = []
+    while at < size and len(ends) <= most:
+        start = at + 4
+        if start > size:
+            raise InvalidInput(f"an element's length is 4 bytes, but only {size - at} are left")
+        at = start + int.from_bytes(view[at:start], "little")
+        if at > size:
+            raise InvalidInput(f"an element is {at - start} bytes long, but only {size - start} are left")
+        ends.append(at)
+    return ends
+
+
+def unpack_strings(data: bytes | bytearray | memoryview) -> list[bytes]:
+    """Take the elements of a BYTES tensor apart; InvalidInput where the lengths and the bytes do not agree."""
+    view, start, found = memoryview(data), 0, []
+    for end in string_ends(data, len(data)):
+        found.append(bytes(view[start + 4 : end]))
+        start = end
+    return found

@@ -9,10 +9,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from shoal.config.scheduling import QueuePolicy
 from shoal.core.adaptive import Adaptive
 from shoal.core.batch import Batch, Stages
-from shoal.core.batcher import Batcher
+from shoal.core.batcher import Batcher, Queue
+from shoal.core.levels import LevelQueue
 from shoal.core.policy import Fixed, Policy, Single
+from shoal.core.preferred import Preferred
 from shoal.core.queue import RequestQueue
 from shoal.core.request import Outcome, Request, State
 from shoal.core.scheduler import Scheduler
@@ -100,6 +103,7 @@ class Core(RuleBasedStateMachine):
     """One model; subclasses say by which policy."""
 
     policies: st.SearchStrategy[Policy]
+    mixes_priorities = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,10 +132,13 @@ class Core(RuleBasedStateMachine):
         self.policy = data.draw(self.policies)
         self.attempts = attempts
         self.isolates = isolates
-        batcher = Batcher(RequestQueue("m", LIMIT), self.policy)
+        batcher = Batcher(self.make_queue(data), self.policy)
         self.scheduler = Scheduler(batcher, self.alarm, self.stats, max_attempts=attempts, isolates=isolates)
         for number in places:
             self.add_worker(number)
+
+    def make_queue(self, data: st.DataObject) -> Queue:
+        return RequestQueue("m", LIMIT)
 
     # -- what may happen -------------------------------------------------------------------------------------------
 
@@ -308,7 +315,8 @@ class Core(RuleBasedStateMachine):
         assert batch.rows == sum(request.rows for request in batch.requests)
         assert batch.rows <= self.policy.limit or len(batch) == 1, "a batch is over its limit"
         assert len({request.group for request in batch.requests}) == 1, "two groups in one batch"
-        assert len({request.priority for request in batch.requests}) == 1, "two priorities in one batch"
+        if not self.mixes_priorities:
+            assert len({request.priority for request in batch.requests}) == 1, "two priorities in one batch"
         for record in records:
             assert record.place == WAITING, "a request runs that did not wait"
             assert record.request.deadline > self.now, "an expired request reached a worker"
@@ -511,10 +519,65 @@ class AdaptiveCore(Core):
     )
 
 
+class PreferredCore(Core):
+    """Two levels with queue policies; the second is what any other priority means."""
+
+    policies = st.builds(
+        Preferred,
+        st.sampled_from([8, 4, 3]),
+        st.sampled_from([[], [2], [1, 3]]),
+        st.sampled_from([0.0, 0.05, 0.5]),
+    )
+    mixes_priorities = True
+    levels: list[QueuePolicy]
+
+    def make_queue(self, data: st.DataObject) -> Queue:
+        policies = st.builds(
+            QueuePolicy,
+            timeout_action=st.sampled_from(["REJECT", "DELAY"]),
+            default_timeout_microseconds=st.sampled_from([0, 30_000, 400_000]),
+        )
+        self.levels = data.draw(st.lists(policies, min_size=2, max_size=2))
+        return LevelQueue("m", LIMIT, self.levels, 2)
+
+    def place_of(self, record: Record) -> tuple[int, bool, int]:
+        level = 0 if record.request.priority == 1 else 1
+        return level, self.is_over_time(record, "DELAY"), record.number
+
+    def is_over_time(self, record: Record, action: str) -> bool:
+        policy = self.levels[0 if record.request.priority == 1 else 1]
+        timeout = policy.default_timeout_microseconds / 1e6
+        return bool(timeout) and policy.timeout_action == action and record.request.arrived + timeout <= self.now
+
+    def check_order(self, left: list[Record]) -> None:
+        fresh = [record for record in left if record.times_run == 1]
+        waiting = [record for record in self.waiting() if not record.times_run]
+        assert left[len(left) - len(fresh) :] == fresh, "one that had left already stands behind others"
+        assert not fresh or len(waiting) == len(self.waiting()), "one that had left already was overtaken"
+        assert fresh == sorted(fresh + waiting, key=self.place_of)[: len(fresh)], "somebody was overtaken"
+        assert not any(self.is_over_time(record, "REJECT") for record in fresh), "one that should be rejected left"
+        if len(left) == len(fresh) and waiting:
+            after = min(waiting, key=self.place_of).request
+            rows = sum(record.request.rows for record in left)
+            if not self.policy.delay and self.policy.sizes == [self.policy.limit]:  # type: ignore[attr-defined]
+                is_full = rows + after.rows > self.policy.limit or rows == self.policy.limit
+                assert is_full or after.group != left[0].request.group, "a batch left with room for the next"
+
+    @invariant()
+    def nobody_waits_past_a_time_out(self) -> None:
+        if self.alarm.is_due:
+            return
+        for record in self.waiting():
+            policy = self.levels[0 if record.request.priority == 1 else 1]
+            if policy.default_timeout_microseconds and policy.timeout_action == "REJECT" and not record.times_run:
+                assert self.alarm.time <= record.request.arrived + policy.default_timeout_microseconds / 1e6
+
+
 TestSingle = SingleCore.TestCase
 TestFixed = FixedCore.TestCase
 TestAdaptive = AdaptiveCore.TestCase
-TestSingle.settings = TestFixed.settings = TestAdaptive.settings = settings(
+TestPreferred = PreferredCore.TestCase
+TestSingle.settings = TestFixed.settings = TestAdaptive.settings = TestPreferred.settings = settings(
     max_examples=100,
     stateful_step_count=50,
     deadline=None,

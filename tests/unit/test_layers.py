@@ -31,13 +31,15 @@ LAYERS: dict[str, set[str] | None] = {
     "pool": {"core", "wire", "config", "telemetry", "clock", "errors", "payload"},
     "worker": {"tensor", "wire", "payload", "config", "errors", "version", "upstream"},
     "upstream": {"errors", "version", "worker"},  # the modules that handlers of other servers import
+    "triton": {"archive", "config", "core", "errors"},  # model repositories
+    "v2": {"clock", "config", "core", "frontend", "series", "telemetry", "triton"},
     "startup": {"archive", "config", "core", "errors"},
     "measuring": {"config", "errors", "series", "telemetry"},
     "workflows": {"archive", "config", "core", "errors"},
     "launch": EVERYTHING,  # other servers' commands
     "demo": {"errors", "payload", "worker"},  # user-style handlers: they say `import shoal`
     "embedded": {"core", "alarm", "clock", "errors", "payload", "telemetry", "config"},
-    "tools": {"payload", "config", "errors", "version"},
+    "tools": {"archive", "config", "errors", "payload", "version", "wire", "worker"},  # a profile is a bare worker
     "testing": EVERYTHING,
     "app": EVERYTHING,
     "native": EVERYTHING,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from shoal.config.server import ServerConfig
+from shoal.config.triton import TritonSettings
 
 
 class Defaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -46,4 +47,5 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     workflow_store: str = ""
     properties: Mapping[str, str] = {}  # the other server's settings as they came out, for snapshots
     snapshots: str = ""  # the folder snapshots are kept in; empty: none are
+    triton: TritonSettings | None = None  # model repositories of Triton, and how they are looked after
     notes: Sequence[str] = ()  # settings that have no effect here, one line each, for the log

@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal.config.scheduling import Scheduling
+
 
 class Batching(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How batches leave: `adaptive` needs no numbers; `fixed` is TorchServe's batch_size and max_batch_delay.
@@ -86,6 +88,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     flavour: Literal["shoal", "torchserve", "mms", "triton"] = "shoal"  # whose rules the handler was written to
     backend: str = ""  # of a model in a Triton repository: onnxruntime, pytorch, python, identity
     interface: Interface | None = None  # of a model that takes and gives tensors
+    scheduling: Scheduling | None = None  # Triton's, where the model comes from a repository of its kind
     settings: dict[str, Any] = {}  # of a model in a Triton repository: its completed configuration, in JSON's form
     url: str = ""  # what a registration called it by; empty: its path
     runtime: str = "python"

@@ -30,6 +30,7 @@ class Batch:
         "reason",
         "requests",
         "rows",
+        "slots",
         "stages",
     )
 
@@ -40,6 +41,7 @@ class Batch:
         self.left = left
         self.instance = ""
         self.stages: Stages | None = None
+        self.slots: tuple[int, ...] = ()  # of the requests' sequences, one for each; empty where there are none
         self.note = b""  # what a protocol wants to say about the whole batch, made once and kept here
         self.is_closed = False
         self.answered = 0  # counted when it closes

@@ -1,12 +1,14 @@
 """Batcher: the queue, the policy and the grouping of one model. `take` gives a Batch, WaitUntil or None."""
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from shoal.core.batch import Batch
 from shoal.core.cohort import is_cohort
-from shoal.core.policy import Fleet, Hold, Leave, Policy, Refuse
-from shoal.core.queue import RequestQueue
+from shoal.core.order import AnswerOrder
+from shoal.core.policy import Fleet, Hold, Leave, LeavingLane, Policy, Refuse
 from shoal.core.request import Request
 from shoal.errors import DeadlineExceeded
 
@@ -19,29 +21,85 @@ class WaitUntil:
     reason: str
 
 
+class Queue(Protocol):
+    """What waits for one model, in the order it will leave."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, request: Request, retry_after: Callable[[], float]) -> LeavingLane:
+        """Let the request wait, or raise QueueFull and take nothing."""
+        ...
+
+    def add_first(self, requests: Sequence[Request]) -> None:
+        """Take back requests that had left."""
+        ...
+
+    def forget(self, request: Request) -> None:
+        """Take out a request that ended while it waited."""
+        ...
+
+    def head(self) -> LeavingLane | None:
+        """Give those whose turn it is, or None when nobody waits."""
+        ...
+
+    def pop(self, lane: LeavingLane, rows: int) -> list[Request]:
+        """Take up to `rows` rows out of a lane."""
+        ...
+
+    def expired(self, now: float) -> Iterable[Request]:
+        """Give the waiting requests whose time is over; the caller ends and forgets each."""
+        ...
+
+    def overdue(self, request: Request, now: float) -> DeadlineExceeded:
+        """Say why one of those could not wait any longer."""
+        ...
+
+    def next_deadline(self) -> float:
+        """When the next waiting request's time is over."""
+        ...
+
+    def drain(self) -> list[Request]:
+        """Take out everybody."""
+        ...
+
+
 class Batcher:
     """Decides, for one model, what leaves when an instance could start it."""
 
-    def __init__(self, queue: RequestQueue, policy: Policy) -> None:
+    is_shared = True  # what waits may go to any instance
+    may_rerun = True  # a request may be given to a worker again
+    failed = 0  # requests that failed while they waited: none here
+
+    def __init__(self, queue: Queue, policy: Policy, order: AnswerOrder | None = None) -> None:
         self.queue = queue
         self.policy = policy
+        self.order = order
         self.fleet = Fleet()
         self.expired = 0  # requests refused for their deadline
         self._made = 0
 
+    def joined(self, instance: str) -> None:
+        """An instance is up; all are alike here."""
+
+    def left(self, instance: str) -> None:
+        """An instance is gone, or will be sent nothing more."""
+
     def offer(self, request: Request, now: float) -> None:
         """Take the request, or raise QueueFull and take nothing."""
         lane = self.queue.add(request, self._retry_after)
+        if self.order is not None:
+            self.order.add(request)
         self.policy.arrived(request, lane, self.fleet, now)
 
-    def withdraw(self, request: Request, now: float) -> bool:
-        """The client left; True when the request had not ended before."""
+    def withdraw(self, request: Request, now: float) -> int:
+        """The client left; the number of requests that ended by it: one, or none when it had ended before."""
         was_waiting = request.batch is None
-        if not request.withdraw(now):
-            return False
-        if was_waiting:
+        has_left = request.withdraw(now)
+        if has_left and was_waiting:
             self.queue.forget(request)
-        return True
+        if self.order is not None:
+            self.order.drop(request)
+        return int(has_left)
 
     def give_back(self, requests: list[Request]) -> None:
         """Requests whose worker died go before everybody else."""
@@ -50,7 +108,7 @@ class Batcher:
     def expire(self, now: float) -> None:
         """End those whose deadline passed while they waited."""
         for request in self.queue.expired(now):
-            self._refuse(request, now, "the deadline passed while the request waited")
+            self._refuse(request, now, self.queue.overdue(request, now))
 
     def take(self, instance: str, now: float, *, is_busy: bool = False) -> Batch | WaitUntil | None:
         """Make the batch that `instance` starts now, if one should leave; None when nobody waits."""
@@ -72,7 +130,9 @@ class Batcher:
                     return WaitUntil(until, reason)
                 case Refuse(requests):
                     for request in requests:
-                        self._refuse(request, now, "the deadline cannot be met any more")
+                        waited = 1000 * (now - request.arrived)
+                        why = f"the deadline cannot be met any more ({waited:.0f} ms)"
+                        self._refuse(request, now, DeadlineExceeded(why))
         return None
 
     def sent(self, batch: Batch, now: float) -> None:
@@ -83,9 +143,8 @@ class Batcher:
         """The batch ended: teach the policy."""
         self.policy.done(batch, now)
 
-    def _refuse(self, request: Request, now: float, why: str) -> None:
-        waited = 1000 * (now - request.arrived)
-        request.answer(DeadlineExceeded(f"{why} ({waited:.0f} ms)"), True, now)
+    def _refuse(self, request: Request, now: float, error: DeadlineExceeded) -> None:
+        request.answer(error, True, now)
         self.queue.forget(request)
         self.expired += 1
 

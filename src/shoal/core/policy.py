@@ -51,6 +51,14 @@ class Lane(Protocol):
     def __getitem__(self, index: int) -> Request: ...
 
 
+class LeavingLane(Lane, Protocol):
+    """A lane as its queue gives it: with the way out."""
+
+    def pop(self, rows: int) -> list[Request]:
+        """Take requests from the head up to `rows` rows; a first one larger than that travels alone."""
+        ...
+
+
 @dataclass(slots=True)
 class Fleet:
     """The instances of a model, as far as a policy may know them."""

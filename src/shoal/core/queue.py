@@ -12,8 +12,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-from shoal.core.request import QUEUED, Request
-from shoal.errors import QueueFull
+from shoal.core.policy import LeavingLane
+from shoal.core.request import QUEUED, Request, deadline_passed
+from shoal.errors import DeadlineExceeded, QueueFull
 
 PATIENCE = 30.0  # seconds a request without a nearer deadline lets others pass
 
@@ -143,7 +144,7 @@ class RequestQueue:
                 return min(waiting, key=lambda lane: due(lane[0]))
         raise AssertionError("the queue counts requests that no lane holds")
 
-    def pop(self, lane: GroupLane, rows: int) -> list[Request]:
+    def pop(self, lane: LeavingLane, rows: int) -> list[Request]:
         """Take up to `rows` rows out of a lane."""
         taken = lane.pop(rows)
         self._size -= len(taken)
@@ -158,6 +159,10 @@ class RequestQueue:
             request = heapq.heappop(heap)[2]
             if request.state is QUEUED:
                 yield request
+
+    def overdue(self, request: Request, now: float) -> DeadlineExceeded:
+        """Say why a request that was given as expired could not wait any longer."""
+        return deadline_passed(request, now)
 
     def next_deadline(self) -> float:
         """When the next waiting request expires."""

@@ -76,6 +76,33 @@ class Repository:
             raise
         return model
 
+    async def load(self, config: ModelConfig) -> Model:
+        """Load a model beside those that are here: nobody finds it before `put`. One that fails raises the reason."""
+        model = self._build(config)
+        try:
+            await model.start()
+        except BaseException:
+            await model.drain(timeout=0.0)
+            raise
+        return model
+
+    def put(self, model: Model) -> Model | None:
+        """Put a loaded model in, and give back the one of the same name and version that it takes the place of."""
+        self.changes += 1
+        entry = self._entries.get(model.name)
+        if entry is None:
+            self._entries[model.name] = Entry(model)
+            return None
+        replaced = entry.versions.get(model.version)
+        entry.versions[model.version] = model
+        if entry.default is replaced:
+            entry.default = model
+        return replaced
+
+    def take_out(self, model: Model) -> None:
+        """Let a version be found no more; what it admitted is its own to finish. One that is not here is nothing."""
+        self._forget(model)
+
     async def unregister(self, name: str, version: str, timeout: float) -> bool:
         """Take a version out at once, then let it finish what it had; whether it did in time. The default goes last."""
         model = self.find(name, version)

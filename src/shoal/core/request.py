@@ -6,6 +6,7 @@ so plain and streaming models share this path.
 
 import math
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,15 @@ ALLOWED: dict[State, frozenset[State]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class InSequence:
+    """Which sequence a request belongs to, and whether it is the first or the last of it."""
+
+    id: int | str  # the correlation id
+    start: bool = False
+    end: bool = False
+
+
 class Request:
     """One call: what it carries, what the scheduler may know about it, and who hears its answers.
 
@@ -64,7 +74,9 @@ class Request:
         "pieces",
         "priority",
         "rows",
+        "sequence",
         "state",
+        "timeout",
     )
 
     def __init__(
@@ -79,6 +91,8 @@ class Request:
         priority: int = 0,
         deadline: float = math.inf,
         client: Hashable = None,
+        timeout: float = 0.0,
+        sequence: InSequence | None = None,
     ) -> None:
         self.payload = payload
         self.on_answer = on_answer
@@ -89,6 +103,8 @@ class Request:
         self.priority = priority
         self.deadline = deadline
         self.client = client
+        self.timeout = timeout  # seconds the client would wait in the queue, where a queue policy asks; 0: any
+        self.sequence = sequence
         self.state = QUEUED
         self.batch: Batch | None = None
         self.batched = math.nan
@@ -135,6 +151,11 @@ class Request:
         self.on_answer = _nobody  # whoever heard the answers refers to us: let go, so that no cycle is left
         if was_queued:  # a worker that still reads it gives it back through its batch
             self.payload.release()
+
+
+def deadline_passed(request: Request, now: float) -> DeadlineExceeded:
+    """Make the error of a request that waited until its deadline."""
+    return DeadlineExceeded(f"the deadline passed while the request waited ({1000 * (now - request.arrived):.0f} ms)")
 
 
 def _nobody(request: Request, outcome: Outcome, is_last: bool) -> None:

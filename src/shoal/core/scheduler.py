@@ -10,8 +10,9 @@ from functools import partial
 from typing import Protocol
 
 from shoal.core.batch import Batch
-from shoal.core.batcher import Batcher, WaitUntil
+from shoal.core.batcher import WaitUntil
 from shoal.core.cohort import is_cohort, split
+from shoal.core.policy import Fleet
 from shoal.core.request import Request
 from shoal.errors import ServingError
 from shoal.telemetry import ModelStats
@@ -47,20 +48,113 @@ class Alarm(Protocol):
         ...
 
 
+class Waiting(Protocol):
+    """What waits for one model, as far as the loop has to know."""
+
+    def __len__(self) -> int: ...
+
+    def next_deadline(self) -> float:
+        """When it should be looked at again, whatever happens."""
+        ...
+
+    def drain(self) -> list[Request]:
+        """Take out everybody."""
+        ...
+
+
+class Rule(Protocol):
+    """What can be told about how batches leave."""
+
+    @property
+    def limit(self) -> int:
+        """The most rows a batch may have."""
+        ...
+
+    def describe(self) -> dict[str, object]:
+        """Tell what it was given and what it has learned."""
+        ...
+
+
+class Source(Protocol):
+    """Where batches come from: a Batcher, or a SequenceBatcher."""
+
+    fleet: Fleet
+    expired: int  # requests refused for their time
+    failed: int  # requests that failed while they waited
+
+    @property
+    def queue(self) -> Waiting:
+        """What waits."""
+        ...
+
+    @property
+    def policy(self) -> Rule:
+        """How batches leave."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether what waits may go to any instance."""
+        ...
+
+    @property
+    def may_rerun(self) -> bool:
+        """Whether a request may be given to a worker again."""
+        ...
+
+    def joined(self, instance: str) -> None:
+        """An instance is up."""
+        ...
+
+    def left(self, instance: str) -> None:
+        """An instance is gone, or will be sent nothing more. Told once."""
+        ...
+
+    def offer(self, request: Request, now: float) -> None:
+        """Take the request, or raise and take nothing."""
+        ...
+
+    def withdraw(self, request: Request, now: float) -> int:
+        """The client left; the number of requests that ended by it."""
+        ...
+
+    def give_back(self, requests: list[Request]) -> None:
+        """Take back requests whose batch failed, to run again."""
+        ...
+
+    def expire(self, now: float) -> None:
+        """End those whose time is over."""
+        ...
+
+    def take(self, instance: str, now: float, *, is_busy: bool = False) -> Batch | WaitUntil | None:
+        """Make the batch that `instance` starts now, if one should leave."""
+        ...
+
+    def sent(self, batch: Batch, now: float) -> None:
+        """The batch is on its way to `batch.instance`."""
+        ...
+
+    def done(self, batch: Batch, now: float) -> None:
+        """No worker runs the batch any more."""
+        ...
+
+
 class Scheduler:
     """Feeds instances; owns who of them holds which batch."""
 
     def __init__(
-        self, batcher: Batcher, alarm: Alarm, stats: ModelStats, *, max_attempts: int = 3, isolates: bool = False
+        self, batcher: Source, alarm: Alarm, stats: ModelStats, *, max_attempts: int = 3, isolates: bool = False
     ) -> None:
         self.batcher = batcher
         self.alarm = alarm
         self.stats = stats
-        self.max_attempts = max_attempts
-        self.isolates = isolates  # a batch that failed runs again in halves until the guilty request is alone
+        self.max_attempts = max_attempts if batcher.may_rerun else 1
+        # a batch that failed runs again in halves until the guilty request is alone
+        self.isolates = isolates and batcher.may_rerun
         self._held: dict[str, list[Batch]] = {}
         self._instances: dict[str, Instance] = {}
         self._retiring: dict[str, Callable[[], None]] = {}
+        self._failed = 0  # of those that failed while they waited, counted so far
         self._closing = 0  # batches freed whose answers are being handed out
         self._on_idle: list[Callable[[], None]] = []
 
@@ -82,13 +176,16 @@ class Scheduler:
     def withdraw(self, request: Request, now: float) -> None:
         """The client left: out of the queue, or its answer will be discarded."""
         batch = request.batch
-        if not self.batcher.withdraw(request, now):
+        ended = self.batcher.withdraw(request, now)
+        if not ended:
             return
-        self.stats.withdrawn += 1
+        self.stats.withdrawn += ended
         if batch is not None and not batch.is_closed:
             self._instances[batch.instance].cancel(batch, list(batch.requests).index(request))
         elif self.is_idle:
             self._tell_idle()
+        if len(self.batcher.queue):
+            self.alarm.soon()  # whoever is next may not have to wait for what this one did
 
     def join(self, instance: Instance) -> None:
         """An instance is up."""
@@ -96,6 +193,7 @@ class Scheduler:
         self._held[instance.id] = []
         self.batcher.fleet.size += 1
         self.batcher.fleet.idle += 1
+        self.batcher.joined(instance.id)
         self.alarm.soon()
 
     def leave(
@@ -110,6 +208,7 @@ class Scheduler:
         else:
             self.batcher.fleet.size -= 1
             self.batcher.fleet.idle -= not held
+            self.batcher.left(instance.id)
         for batch in reversed(held):
             batch.stages = None
             retry = 0 if batch is hung else self.max_attempts
@@ -125,6 +224,8 @@ class Scheduler:
         """Send this instance nothing more; call back once it holds nothing."""
         self._retiring[instance.id] = when_empty
         self.batcher.fleet.size -= 1
+        self.batcher.left(instance.id)
+        self.alarm.soon()
         if not self._held[instance.id]:
             self.batcher.fleet.idle -= 1
             when_empty()
@@ -162,16 +263,18 @@ class Scheduler:
         wake = math.inf
         for instance_id, held in self._held.items():
             if not held and instance_id not in self._retiring:
-                wake = self._fill(instance_id, now, is_busy=False)
-                if wake < math.inf or not len(batcher.queue):
+                wake = min(wake, self._fill(instance_id, now, is_busy=False))
+                if batcher.is_shared and (wake < math.inf or not len(batcher.queue)):
                     break  # what holds for one idle instance holds for all of them
-        if len(batcher.queue) and not batcher.fleet.idle:
+        if batcher.is_shared and len(batcher.queue) and not batcher.fleet.idle:
             for instance_id, held in self._held.items():
                 if held and is_cohort(held[0].requests[0]):
                     continue  # it may take its worker down: nobody is put behind it
                 if len(held) < self._instances[instance_id].places and instance_id not in self._retiring:
                     wake = min(wake, self._fill(instance_id, now, is_busy=True))
         self.stats.expired = batcher.expired
+        self.stats.failed += batcher.failed - self._failed
+        self._failed = batcher.failed
         self.alarm.at(min(wake, batcher.queue.next_deadline()))
         if self._on_idle and self.is_idle:
             self._tell_idle()

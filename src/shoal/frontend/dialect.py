@@ -247,7 +247,7 @@ MMS = replace(
     scaled="Workers scaled",
     scaled_version="Workers scaled",
 )
-BY_NAME = {dialect.name: dialect for dialect in (NATIVE, TORCHSERVE, MMS)}
+BY_NAME = {"triton": NATIVE, **{dialect.name: dialect for dialect in (NATIVE, TORCHSERVE, MMS)}}
 
 
 def dialect_of(config: ServerConfig, version: str) -> Dialect:

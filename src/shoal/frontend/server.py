@@ -11,6 +11,7 @@ from shoal.frontend.admin import MetricsPage, Pages, show_metrics
 from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import Application, HttpLimits, Lend
+from shoal.frontend.kserve.status import refusal as kserve_refusal
 from shoal.frontend.listen import Listener
 from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
@@ -53,8 +54,8 @@ def places_of(config: ServerConfig) -> dict[Place, list[Api]]:
 class Server:
     """Inference, management and metrics, each on its own port; on one port where they are set equal.
 
-    `more` are routes that other parts add to an API. `on_answered` hears of every answer to a request that could be
-    read; without it, nothing is measured.
+    `first` are routes that see inference requests before all others, `more` those that other parts add to an API.
+    `on_answered` hears of every answer to a request that could be read; without it, nothing is measured.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Server:
         *,
         lend: Lend,
         tls: ssl.SSLContext | None,
+        first: Sequence[Take] = (),
         more: Mapping[Api, Sequence[Take]] | None = None,
         on_answered: OnAnswered | None = None,
     ) -> None:
@@ -78,7 +80,7 @@ class Server:
         self._on_answered = on_answered
         more = more or {}
         takes: dict[Api, list[Take]] = {
-            "inference": [inference.predict, inference.others, *more.get("inference", ())],
+            "inference": [*first, inference.predict, inference.others, *more.get("inference", ())],
             "management": [management.manage, inference.others, *more.get("management", ())],
             "metrics": [*more.get("metrics", ())],
         }
@@ -101,7 +103,7 @@ class Server:
                 unix_path=place.path or None,
                 ssl_context=context,
             )
-            listener.hub.refusal = dialect.refusal
+            listener.hub.refusal = kserve_refusal if config.compat == "triton" else dialect.refusal
             self._listeners.append(listener)
             for api in apis:
                 if api not in self._by_name:  # its port comes before its socket

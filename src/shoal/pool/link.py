@@ -131,7 +131,7 @@ class WorkerLink(asyncio.Protocol):
         self.running[batch.number] = (instance, batch, batch.left)
         if self._transport is None:
             return  # lost a moment ago: connection_lost gives the batch back
-        buffers = frame(Run(batch.number, instance.number, items), data)
+        buffers = frame(Run(batch.number, instance.number, items, list(batch.slots)), data)
         if sum(map(len, data)) < JOIN_BELOW:
             self._transport.write(b"".join(buffers))
         else:

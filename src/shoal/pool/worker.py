@@ -200,6 +200,8 @@ class WorkerSlot:
         except BaseException:
             self._link = None
             ours.close()
+            if self.stage is Stage.DRAINING:  # told to stop meanwhile: nobody else will say that it is gone
+                self._finish_stopping()
             raise
         finally:
             for fd in fds:
@@ -282,6 +284,7 @@ class WorkerSlot:
         reruns = self._scheduler.stats.reruns
         for instance in instances:
             self._scheduler.leave(instance, now, lambda batch: self._why(batch, hung), hung=hung)
+        link.running.clear()  # the link waits for the collector; what its batches carried should not
         if reruns := self._scheduler.stats.reruns - reruns:
             log.warning("%d requests that it held are run again", reruns, extra={"fields": self._fields()})
         self._close_outputs()

@@ -49,6 +49,7 @@ class Run(Wire, frozen=True, tag="run"):
     batch: int
     instance: int
     items: list[Item]
+    slots: list[int] = []  # of requests in sequences: the row that each one's sequence has
 
 
 class Cancel(Wire, frozen=True, tag="cancel"):

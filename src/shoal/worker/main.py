@@ -87,7 +87,9 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     loop.send_measures()
     if prover is not None:
         prover.begin()
-    return loop.run()
+    code = loop.run()
+    program.close()
+    return code
 
 
 def check_modes(config: ModelConfig, program: Program) -> None:

@@ -43,6 +43,10 @@ def nothing_measured() -> list[Measure]:
     return []
 
 
+def nothing_to_close() -> None:
+    """What a handler that is not told of its end has to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What a worker runs."""
@@ -53,6 +57,7 @@ class Program:
     context: BatchContext
     wants_headers: bool
     take_measures: Callable[[], list[Measure]] = nothing_measured  # the handler's metrics since the last time
+    close: Callable[[], None] = nothing_to_close  # called once, after the last batch
 
     @property
     def places(self) -> int:

@@ -224,3 +224,66 @@ def test_draining_finishes_every_model() -> None:
     asyncio.run(shelf.repository.drain(1.0))
 
     assert [model.life for model in models] == [Life.UNLOADED, Life.UNLOADED]
+
+
+# -- beside what is here ---------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_loaded_beside_the_others_is_not_found_before_it_is_put_in() -> None:
+    async def work() -> None:
+        shelf = Shelf()
+        repository = shelf.repository
+        old = await repository.register(config("m"))
+        new = await repository.load(config("m"))
+        assert repository.find("m") is old
+        changes = repository.changes
+
+        assert repository.put(new) is old
+
+        assert repository.changes > changes
+        assert repository.find("m") is new
+        assert repository.find("m", "1.0") is new
+        assert old.life is Life.READY, "it is the caller's to drain"
+
+    asyncio.run(work())
+
+
+def test_what_is_put_in_next_to_others_leaves_the_default() -> None:
+    async def work() -> None:
+        repository = Shelf().repository
+        first = await repository.load(config("m", "1"))
+        second = await repository.load(config("m", "2"))
+
+        assert repository.put(first) is None
+        assert repository.put(second) is None
+        assert repository.find("m") is first
+        assert repository.versions("m") == [first, second]
+
+    asyncio.run(work())
+
+
+def test_a_model_that_cannot_be_loaded_beside_the_others_ends_and_the_reason_is_raised() -> None:
+    async def work() -> None:
+        shelf = Shelf()
+        shelf.broken = "no way"
+        with pytest.raises(LoadFailed, match="no way"):
+            await shelf.repository.load(config("m"))
+        assert shelf.pools[0].calls[-1].startswith("stop")
+        assert shelf.repository.names() == []
+
+    asyncio.run(work())
+
+
+def test_a_version_that_is_taken_out_is_not_found_but_not_ended() -> None:
+    async def work() -> None:
+        repository = Shelf().repository
+        first, second = [await repository.register(config("m", version)) for version in ("1", "2")]
+        repository.take_out(first)
+        repository.take_out(first)
+
+        assert repository.find("m") is second
+        assert first.life is Life.READY
+        repository.take_out(second)
+        assert repository.names() == []
+
+    asyncio.run(work())

@@ -8,11 +8,13 @@ from shoal.config.server import ServerConfig
 from shoal.core.repository import Repository
 from shoal.frontend.dialect import Dialect
 from shoal.frontend.grpc.calls import Api, Desk
+from shoal.frontend.grpc.kserve import KServe
 from shoal.frontend.grpc.open_inference import OpenInference
 from shoal.frontend.grpc.torchserve_inference import TorchServeInference
 from shoal.frontend.grpc.torchserve_management import Actions, TorchServeManagement
 from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.http2.server import Http2Listener
+from shoal.frontend.kserve.parts import Parts
 from shoal.frontend.rpc import Services
 from shoal.frontend.tokens import Tokens
 
@@ -25,6 +27,7 @@ def grpc_listeners(
     clock: Clock,
     *,
     tokens: Tokens | None,
+    kserve: Parts | None,
     tls: ssl.SSLContext | None,
 ) -> dict[str, Http2Listener]:
     """Make a listener for each API that has a port, by name; none of them is started."""
@@ -39,6 +42,8 @@ def grpc_listeners(
         inference |= OpenInference(
             desk, describe_error=dialect.explain, authorise=authorise, is_ready=lambda model: model.has_workers
         ).services()
+    if kserve is not None:
+        inference |= KServe(kserve).services()
     management = TorchServeManagement(
         actions, describe_error=dialect.explain, authorise=authorise, model_api=config.model_api
     ).services()

@@ -2,6 +2,7 @@
 
 from typing import cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,18 @@ def test_all_streams_share_the_connections_window_in_turns() -> None:
     assert all(call.writable for call in client.calls)
 
 
+@pytest.mark.parametrize("narrow", ["stream", "connection"])
+def test_messages_that_fit_a_frame_use_up_both_windows(narrow: str) -> None:
+    client = opened(1, 3)
+    client.send(setting(INITIAL_WINDOW_SIZE, 2**20) if narrow == "connection" else WIDE)
+    client.frames()
+    for call in client.calls[: 1 if narrow == "stream" else 2]:
+        for _ in range(7):
+            call.send(b"x" * 9_995)
+
+    assert sum(sizes(client.frames())) == 65_535
+
+
 def test_a_change_of_the_initial_window_moves_open_streams_and_may_go_below_nothing() -> None:
     client = opened(1)
     client.send(WIDE)
@@ -122,7 +135,7 @@ def test_a_call_is_writable_until_much_of_it_waits_and_hears_when_it_is_again() 
     call = cast(Http2Call, client.calls[0])
     call.on_drained = lambda: drained.append(call.writable)
     sent = 0
-    while call.writable:
+    while call.writable and sent < 100:
         call.send(b"x" * 10_000)
         sent += 1
     assert 65_535 + 65_536 <= sent * 10_005 < 65_535 + 65_536 + 10_005
@@ -282,7 +295,7 @@ def test_whatever_the_windows_do_all_arrives_in_order_and_within_them(draw: st.D
     steps = st.sampled_from(["send", "send", "widen", "connection", "initial", "pause"])
     for step in draw.draw(st.lists(steps, max_size=30)):
         stream = draw.draw(st.sampled_from(streams))
-        size = draw.draw(st.integers(1, 60_000))
+        size = draw.draw(st.one_of(st.integers(1, 16_000), st.integers(1, 60_000)))
         if step == "send":
             text = bytes((stream,)) * size
             client.calls[streams.index(stream)].send(text)

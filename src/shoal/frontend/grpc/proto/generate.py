@@ -16,7 +16,7 @@ from grpc_tools import protoc
 HERE = Path(__file__).parent
 ROOT = HERE.parents[3]  # the folder that the names of files, as imports say them, begin at
 KNOWN = Path(protoc.__file__).parent / "_proto"  # google/protobuf/*.proto
-FILES = ("status", "inference", "management", "open_inference")  # each after those it imports
+FILES = ("status", "inference", "management", "open_inference", "grpc_service", "health")  # each after those it imports
 
 
 def generate() -> dict[str, str]:

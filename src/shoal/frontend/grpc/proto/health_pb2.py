@@ -1,0 +1,13 @@
+"""The messages of health.proto; written by generate.py, not by hand."""
+
+from shoal.frontend.grpc.proto.pool import messages
+
+_messages = messages("""
+CiZzaG9hbC9mcm9udGVuZC9ncnBjL3Byb3RvL2hlYWx0aC5wcm90bxIOZ3JwYy5oZWFsdGgudjEiLgoSSGVhbHRoQ2hlY2tSZXF1ZXN0EhgKB3NlcnZpY2
+UYASABKAlSB3NlcnZpY2UisQEKE0hlYWx0aENoZWNrUmVzcG9uc2USSQoGc3RhdHVzGAEgASgOMjEuZ3JwYy5oZWFsdGgudjEuSGVhbHRoQ2hlY2tSZXNw
+b25zZS5TZXJ2aW5nU3RhdHVzUgZzdGF0dXMiTwoNU2VydmluZ1N0YXR1cxILCgdVTktOT1dOEAASCwoHU0VSVklORxABEg8KC05PVF9TRVJWSU5HEAISEw
+oPU0VSVklDRV9VTktOT1dOEAMyWgoGSGVhbHRoElAKBUNoZWNrEiIuZ3JwYy5oZWFsdGgudjEuSGVhbHRoQ2hlY2tSZXF1ZXN0GiMuZ3JwYy5oZWFsdGgu
+djEuSGVhbHRoQ2hlY2tSZXNwb25zZWIGcHJvdG8z
+""")
+HealthCheckRequest = _messages["HealthCheckRequest"]
+HealthCheckResponse = _messages["HealthCheckResponse"]

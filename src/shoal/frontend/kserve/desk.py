@@ -1,0 +1,161 @@
+"""Desk: finds the model that a client means, and gives it what was asked. Both protocols come here."""
+
+import math
+from collections.abc import Callable, Hashable
+
+from shoal.clock import Clock
+from shoal.core.model import Life, Model
+from shoal.core.repository import Repository
+from shoal.core.request import OnAnswer, Request
+from shoal.errors import InvalidInput, ModelNotFound
+from shoal.frontend.kserve.asked import Asked, Told, encode_told
+from shoal.frontend.kserve.memory import Regions
+from shoal.frontend.kserve.plan import Plan
+from shoal.frontend.kserve.responses import Counted, OnResponse
+from shoal.frontend.kserve.status import UnknownModel, Unsupported, named
+from shoal.payload import Part, Payload
+
+MOST_PLANS = 4096
+MOST_TENSORS = 1024  # of one request
+LONGEST_ID = 1024  # characters
+
+
+class NotOurs(Unsupported):
+    """The model is here, but takes no tensors: another protocol serves it."""
+
+
+class Desk:
+    """Takes requests to models that have an interface."""
+
+    def __init__(
+        self, repository: Repository, clock: Clock, regions: Regions, on_response: OnResponse | None = None
+    ) -> None:
+        self.repository = repository
+        self.regions = regions
+        self._on_response = on_response  # hears of each answer of models that may give many
+        self.now: Callable[[], float] = clock.now
+        self._plans: dict[tuple[str, str], Plan] = {}
+        self._seen = -1
+
+    def find(self, name: str, version: str = "") -> Plan:
+        """Give the version named, or the newest that is ready; UnknownModel where there is none."""
+        plan = self._plans.get((name, version)) if self._seen == self.repository.changes else None
+        if plan is not None and plan.model.life is Life.READY:
+            return plan
+        return self._look_up(name, version)
+
+    def versions(self, name: str) -> list[Model]:
+        """Every version of a model that is ready, oldest first; none where there is no such model."""
+        try:
+            found = self.repository.versions(name)
+        except ModelNotFound:
+            return []
+        return sorted((model for model in found if model.life is Life.READY), key=_age)
+
+    def is_ready(self, name: str, version: str = "") -> bool:
+        """Say whether a version, or any, would answer."""
+        return any(model.is_ready for model in self.versions(name) if version in ("", model.version))
+
+    def is_lasting(self, name: str, version: str) -> bool:
+        """Say whether a plan just found is the right one until the models change."""
+        return (name, version) in self._plans
+
+    def check_ours(self, name: str) -> None:
+        """Raise NotOurs for a model that is here and takes no tensors."""
+        try:
+            model = self.repository.find(name)
+        except ModelNotFound:
+            return
+        if model.config.interface is None:
+            raise NotOurs(f"model {name!r} takes no tensors")
+
+    def measured(self, name: str, version: str = "") -> list[Model]:
+        """Give the versions that have statistics; InvalidInput where there are none."""
+        found = self.versions(name)
+        if not found:
+            raise InvalidInput(f"requested model '{name}' is not available")
+        wanted = [model for model in found if version in ("", model.version)]
+        if not wanted:
+            raise InvalidInput(f"requested model version is not available for model '{name}'")
+        return wanted
+
+    def all_ready(self) -> bool:
+        """Say whether every model is ready."""
+        return all(model.life is Life.READY for model in self.repository)
+
+    def submit(
+        self, plan: Plan, asked: Asked, on_answer: OnAnswer, *, client: Hashable, deadline: float = math.inf
+    ) -> Request:
+        """Check a request and give it to its model, or raise why not: then what was lent to it is given back."""
+        if self._on_response is not None and plan.interface.is_decoupled:
+            on_answer = Counted(on_answer, plan.model, self._on_response, self.now).answer
+        try:
+            request = self._request(plan, asked, on_answer, client, deadline)
+            plan.model.submit(request)
+        except BaseException:
+            asked.release()
+            raise
+        return request
+
+    def _request(self, plan: Plan, asked: Asked, on_answer: OnAnswer, client: Hashable, deadline: float) -> Request:
+        try:
+            if len(asked.tensors) > MOST_TENSORS or len(asked.id) > LONGEST_ID:
+                raise InvalidInput(f"a request has at most {MOST_TENSORS} inputs, and an id of {LONGEST_ID} characters")
+            rows = plan.check(asked)
+        except InvalidInput as error:
+            raise InvalidInput(named(asked.id) + str(error)) from None
+        controls = asked.controls
+        told = Told(
+            asked.id,
+            controls.parameters,
+            list(asked.wishes) if asked.wishes is not None else [],
+            controls.sequence,
+            controls.timeout,
+            controls.priority,
+        )
+        tensors = asked.tensors
+        payload = Payload(
+            [Part(tensor.name, plan.part_type(tensor), tensor.data) for tensor in tensors],
+            [(b"v2", encode_told(told))],
+        )
+        return Request(
+            payload,
+            on_answer,
+            self.now(),
+            id=asked.id.encode("utf-8", "replace"),
+            rows=rows,
+            group=plan.group(tensors),
+            priority=controls.priority,
+            deadline=deadline,
+            client=client,
+            timeout=controls.timeout / 1e6,
+            sequence=controls.sequence,
+        )
+
+    def _look_up(self, name: str, version: str) -> Plan:
+        try:
+            known = self.repository.versions(name)
+        except ModelNotFound:
+            raise UnknownModel(name) from None
+        ready = [model for model in self.versions(name) if version in ("", model.version)]
+        if not ready:
+            if known[0].config.interface is None:
+                raise NotOurs(f"model {name!r} takes no tensors")
+            raise UnknownModel(name, version, is_known=True)
+        model = ready[-1]
+        if model.config.interface is None:
+            raise NotOurs(f"model {name!r} takes no tensors; its own routes are under /predictions")
+        if self._seen != self.repository.changes or len(self._plans) >= MOST_PLANS:
+            self._plans.clear()
+            self._seen = self.repository.changes
+        plan = self._plans.get((name, model.version))
+        if plan is None or plan.model is not model:
+            plan = self._plans[name, model.version] = Plan(model, model.config.interface)
+        if version or all(other.life is not Life.LOADING for other in known):
+            self._plans[name, version] = plan  # else a newer one may be ready soon
+        return plan
+
+
+def _age(model: Model) -> tuple[int, str]:
+    version = model.version
+    return (int(version) if version.isdecimal() else -1, version)

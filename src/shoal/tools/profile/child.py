@@ -1,0 +1,180 @@
+"""The process that holds the model while it is measured: user code stays out of the tool, and its death is a result.
+
+It runs batches through the worker's own reading, stages and writing. Where CUDA is in use, each stage is timed until
+the device has done its work, not until the call returned.
+"""
+
+import contextlib
+import dataclasses
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from shoal.config.model import ModelConfig
+from shoal.errors import LoadFailed
+from shoal.payload import Buffer
+from shoal.tools.profile.messages import Load, Loaded, Ran, RunOnce, Unloadable, decode_order
+from shoal.tools.samples import Sample
+from shoal.wire.channel import BlockingChannel
+from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Pieces, Run
+from shoal.worker.backends import choice
+from shoal.worker.batch import Batch
+from shoal.worker.failures import OUT_OF_RESOURCES
+from shoal.worker.pipeline import Inline
+from shoal.worker.program import Program
+from shoal.worker.template import die_with
+
+
+def main() -> None:
+    """Entry point: SOCKET_FD PARENT_PID."""
+    fd, parent = map(int, sys.argv[1:3])
+    die_with(parent)
+    channel = BlockingChannel(socket.socket(fileno=fd))
+    received = channel.receive()
+    load = decode_order(received[0]) if received else None
+    if not isinstance(load, Load):
+        return
+    began = time.perf_counter()
+    try:
+        program = choice.load(msgspec.convert(load.config, ModelConfig), "profile")
+    except LoadFailed as error:
+        channel.send(Unloadable(str(error), error.traceback))
+        return
+    taken = time.perf_counter() - began
+    channel.send(Loaded(program.handler, [stage.name for stage in program.stages], taken, resident()))
+    bench = Bench(program, load.samples)
+    while received := channel.receive():
+        order = decode_order(received[0])
+        if isinstance(order, RunOnce):
+            channel.send(bench.run(order.size))
+
+
+class Bench:
+    """Runs batches of one program."""
+
+    def __init__(self, program: Program, samples: Sequence[Sample]) -> None:
+        stages = tuple(dataclasses.replace(stage, call=_finished(stage.call)) for stage in program.stages)
+        self._pipeline = Inline(dataclasses.replace(program, stages=stages), None, _ignore, _never)
+        self._samples = samples
+        self._number = 0
+
+    def run(self, size: int) -> Ran:
+        """Run one batch."""
+        chosen = [self._samples[(self._number + place) % len(self._samples)] for place in range(size)]
+        self._number += size
+        items = [Item([PartHead("body", sample.content_type, len(sample.body))]) for sample in chosen]
+        data = memoryview(b"".join(sample.body for sample in chosen))
+        ear = Ear()
+        batch = Batch(Run(1, 0, items), data, ear)
+        synchronise()
+        reset_peaks()
+        began = time.perf_counter()
+        self._pipeline.submit(batch)
+        total = time.perf_counter() - began
+        name, allocated = device_facts()
+        failure = ear.failure
+        return Ran(
+            total,
+            ear.stages,
+            peak_resident(),
+            allocated,
+            name,
+            failure.message if failure else "",
+            failure is not None and failure.status == OUT_OF_RESOURCES,
+        )
+
+
+class Ear:
+    """Hears what a front process would: times, and the first failure."""
+
+    is_gone = False
+
+    def __init__(self) -> None:
+        self.stages = (0.0, 0.0, 0.0)
+        self.failure: Failure | None = None
+
+    def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
+        """Take a report of the pipeline."""
+        if isinstance(message, Answered | Ended):
+            self.stages = message.stages
+        if isinstance(message, Ended):
+            self.failure = self.failure or message.failure
+        elif isinstance(message, Pieces):
+            failures = [piece.failure for piece in message.pieces if piece.failure]
+            self.failure = self.failure or (failures[0] if failures else None)
+
+
+def _finished(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A stage that ends when the device has done what the stage asked of it."""
+
+    def run(data: Any) -> Any:
+        result = call(data)
+        synchronise()
+        return result
+
+    return run
+
+
+def synchronise() -> None:
+    """Wait for the GPU, where the model uses one."""
+    if (cuda := _cuda()) is not None:
+        cuda.synchronize()
+
+
+def device_facts() -> tuple[str, int]:
+    """Give the name of the GPU and the most memory allocated on it since `reset_peaks`."""
+    if (cuda := _cuda()) is None:
+        return "", 0
+    return str(cuda.get_device_name()), int(cuda.max_memory_allocated())
+
+
+def reset_peaks() -> None:
+    """Forget the most memory that was in use."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if (cuda := _cuda()) is not None:
+        cuda.reset_peak_memory_stats()
+
+
+def peak_resident() -> int:
+    """Give the most bytes resident since `reset_peaks`."""
+    try:
+        for row in Path("/proc/self/status").read_text().splitlines():
+            if row.startswith("VmHWM:"):
+                return int(row.split()[1]) * 1024
+    except OSError:
+        pass
+    return resident()
+
+
+def resident() -> int:
+    """Give the bytes resident now."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def _cuda() -> Any:
+    """torch.cuda, once the model has imported torch and touched a device; we never do it for it."""
+    torch: Any = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+def _ignore(batch: Batch) -> None:
+    """Nobody counts batches here."""
+
+
+def _never() -> None:
+    """Nobody cancels here."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""Python models of a Triton repository: a TritonPythonModel, called on one thread as it would be there."""
+
+import importlib
+import inspect
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from shoal.config.model import ModelConfig
+from shoal.errors import HandlerFailed, LoadFailed, LoadOutOfMemory
+from shoal.upstream import finder
+from shoal.upstream.triton_python_backend_utils import helpers, logger, metrics
+from shoal.upstream.triton_python_backend_utils.inference import (
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceRequest,
+    InferenceResponse,
+)
+from shoal.wire.messages import Measure
+from shoal.worker import failures
+from shoal.worker.backends import tensors, triton
+from shoal.worker.backends.model_threads import ModelLoop, ModelThread
+from shoal.worker.backends.tensors import Call, Tensors
+from shoal.worker.backends.triton_replies import News, Reply
+from shoal.worker.program import Program, Stage
+
+CLASS = "TritonPythonModel"
+UTILS = "triton_python_backend_utils"
+_log = logging.getLogger("shoal.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class PythonProgram(Program):
+    """A program whose model is told when it ends, and that may hold more batches than it runs at once."""
+
+    held: int = 2
+    close: Callable[[], None] = field(default=lambda: None)
+
+    @property
+    def places(self) -> int:
+        """How many batches an instance can hold."""
+        return self.held
+
+
+def load(config: ModelConfig, worker: str) -> Program:
+    """Make the program of a Python model."""
+    if config.interface is None:
+        raise LoadFailed(f"model {config.name!r} needs an interface: its inputs and outputs are not known")
+    file = find_file(config)
+    arguments = initialize_arguments(config, worker)
+    thread = ModelThread()
+    instance = thread.call(_make, file, config, arguments)
+    model = Model(config, file, instance, arguments["model_instance_name"], thread)
+    batches, label = Tensors(), f"{CLASS}.execute"
+    read = Stage("preprocess", f"{CLASS} (reading)", lambda calls: model.replies(calls, batches), gives_rows=False)
+    stages: tuple[Stage, ...]
+    if config.interface.is_decoupled:
+        stages, held = (read, Stage("inference", label, model.stream, gives_rows=True)), _streams(config) + 1
+    else:
+        answer = Stage("postprocess", f"{CLASS} (answering)", _wait_for_all, gives_rows=True)
+        stages, held = (read, Stage("inference", label, model.run, gives_rows=False), answer), 2
+    return PythonProgram(CLASS, stages, tensors.read, batches, True, _measures, held=held, close=model.finalize)
+
+
+def _measures() -> list[Measure]:
+    return [Measure(name, "", kind, value, list(labels)) for name, kind, value, labels in metrics.registry.take()]
+
+
+def _streams(config: ModelConfig) -> int:
+    """How many batches of a decoupled model may be answered at once: each has a thread."""
+    return config.micro_batching.parallelism.get("inference", 1)
+
+
+def _wait_for_all(replies: list[Reply]) -> list[Any]:
+    return [reply.wait() for reply in replies]
+
+
+class Model:
+    """The user's model, one batch after the other."""
+
+    def __init__(self, config: ModelConfig, file: Path, instance: Any, name: str, thread: ModelThread) -> None:
+        assert config.interface is not None
+        self._file = file
+        self._instance = instance
+        self._name = name
+        self._thread = thread
+        self._is_decoupled = config.interface.is_decoupled
+        self._outputs = [spec.name for spec in config.interface.outputs]
+        self._loop = ModelLoop()
+
+    def replies(self, calls: Sequence[Call], batches: Tensors) -> list[Reply]:
+        """Make what answers each request of a batch."""
+        cut, news = batches.cut, News()
+        return [
+            Reply(
+                call,
+                cut.batch if cut is not None else None,
+                cut.places[index] if cut is not None else index,
+                news,
+                is_decoupled=self._is_decoupled,
+            )
+            for index, call in enumerate(calls)
+        ]
+
+    def run(self, replies: list[Reply]) -> list[Reply]:
+        """Run a batch; what execute raises is the failure of all its requests."""
+        try:
+            self._thread.call(self._execute, replies)
+        except BaseException:
+            for reply in replies:
+                reply.settle()
+            raise
+        return replies
+
+    def stream(self, replies: list[Reply]) -> list[Any]:
+        """Begin a batch whose requests are answered by their senders, while it runs and after."""
+        self._thread.start(self._execute_decoupled, replies)
+        return [reply.stream() for reply in replies]
+
+    def finalize(self) -> None:
+        """Let the model say goodbye."""
+        method = getattr(self._instance, "finalize", None)
+        if callable(method):
+            try:
+                self._thread.call(method)
+            except BaseException:
+                _log.exception("finalize of model %s failed", self._name)
+
+    def _execute(self, replies: list[Reply]) -> None:
+        requests = [reply.request(self._outputs) for reply in replies]
+        try:
+            result = self._call(requests)
+            if inspect.isawaitable(result):
+                result = self._loop.run(result).result()
+            _answer(replies, requests, result)
+        except BaseException as error:
+            raise self._failed(error) from error
+
+    def _execute_decoupled(self, replies: list[Reply]) -> None:
+        requests = [reply.request(self._outputs) for reply in replies]
+        try:
+            result = self._call(requests)
+            if inspect.isawaitable(result):
+                self._loop.run(result).add_done_callback(lambda done: self._ended(done, replies))
+            else:
+                self._check_nothing(result)
+        except BaseException as error:
+            self._fail(replies, error)
+
+    def _ended(self, done: "Future[Any]", replies: list[Reply]) -> None:
+        try:
+            self._check_nothing(done.result())
+        except BaseException as error:
+            self._fail(replies, error)
+
+    def _call(self, requests: list[InferenceRequest]) -> Any:
+        execute = getattr(self._instance, "execute", None)
+        if execute is None:
+            raise _Refused(f"Python model {self._file} does not implement `execute` method.")
+        return execute(requests)
+
+    def _check_nothing(self, result: Any) -> None:
+        if result is not None:
+            raise _Refused(
+                f"Python model '{self._name}' is using the decoupled mode and the execute function must return None."
+            )
+
+    def _fail(self, replies: list[Reply], error: BaseException) -> None:
+        failure = self._failed(error)
+        for reply in replies:
+            reply.fail(failure)
+
+    def _failed(self, error: BaseException) -> BaseException:
+        if failures.is_out_of_memory(error):
+            return error
+        text = str(error) if isinstance(error, _Refused) else told(error)
+        return HandlerFailed(
+            f"Failed to process the request(s) for model '{self._name}', message: {text}",
+            status=tensors.INTERNAL,
+            traceback="" if isinstance(error, _Refused) else failures.trimmed(error),
+        )
+
+
+class _Refused(Exception):
+    """What a model gave cannot be used; its text says all."""
+
+
+def _answer(replies: list[Reply], requests: list[InferenceRequest], result: Any) -> None:
+    """Give each request its response; None is for those that their sender answers, nothing at all for all of them."""
+    responses = [None] * len(replies) if result is None else result
+    if not isinstance(responses, list):
+        raise _Refused(f"Expected a list in the execute return, found type '{type(responses)}'.")
+    if len(responses) != len(replies):
+        raise _Refused(
+            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+            f"InferenceRequest(s) size is:{len(replies)}, and InferenceResponse(s) size is:{len(responses)}\n"
+        )
+    for response in responses:
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise _Refused(
+                "Expected an 'InferenceResponse' object in the execute function return list, found type "
+                f"'{type(response)}'."
+            )
+    for reply, request, response in zip(replies, requests, responses, strict=True):
+        if response is not None:
+            reply.send(response, True)
+        elif request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
+            reply.fail(HandlerFailed("rescheduling a request is not supported yet", status=501))
+
+
+def find_file(config: ModelConfig) -> Path:
+    """Give the model's file: in its version folder, else in the folder above, which all versions share."""
+    try:
+        return triton.model_file(config, "model.py")
+    except LoadFailed:
+        shared = Path(config.path).absolute().parent / (config.settings.get("default_model_filename") or "model.py")
+        if shared.parent == Path(config.path).absolute().parent and shared.is_file():
+            return shared
+        raise
+
+
+def import_model(file: Path, version_folder: Path) -> ModuleType:
+    """Import a model's file as `<version>.<file>`, so that it finds the files beside it, with and without a dot."""
+    finder.install(UTILS)
+    for folder in (version_folder, version_folder.parent):
+        if str(folder) not in sys.path:
+            sys.path.append(str(folder))
+    package = file.parent.name
+    parent = ModuleType(package)
+    parent.__path__ = [str(file.parent)]
+    sys.modules[package] = parent
+    spec = spec_from_file_location(f"{package}.{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise LoadFailed(f"{file} is not a Python file")
+    importlib.invalidate_caches()
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def initialize_arguments(config: ModelConfig, worker: str) -> dict[str, str]:
+    """Give what initialize is called with; all of it is text."""
+    kind, _, index = config.device.partition(":")
+    name, is_model = instance_of(config, worker)
+    return {
+        "model_config": json.dumps(config.settings, separators=(",", ":")),
+        "model_instance_kind": "GPU" if kind != "cpu" else "MODEL" if is_model else "CPU",
+        "model_instance_name": name,
+        "model_instance_device_id": (index or "0") if kind != "cpu" else "0",
+        "model_repository": str(Path(config.path).absolute().parent),
+        "model_version": config.version,
+        "model_name": config.name,
+    }
+
+
+def instance_of(config: ModelConfig, worker: str) -> tuple[str, bool]:
+    """Give the name of the instance that a worker is, by the groups of the configuration, and whether it is MODEL."""
+    names = []
+    for place, group in enumerate(config.settings.get("instance_group", [])):
+        title = group.get("name") or f"{config.name}_{place}"
+        is_model = group.get("kind") == "KIND_MODEL"
+        for number in range(int(group.get("count", 1)) or 1):
+            names += [(f"{title}_{number}", is_model)] * max(1, len(group.get("gpus", [])))
+    text = worker.rpartition("-")[2]
+    number = int(text) if text.isdecimal() else 0
+    return names[number % len(names)] if names else (f"{config.name}_{number}", False)
+
+
+def _make(file: Path, config: ModelConfig, arguments: dict[str, str]) -> Any:
+    logger.show()
+    helpers.set_model_dir(str(Path(config.path).absolute()))
+    try:
+        instance = getattr(import_model(file, Path(config.path).absolute()), CLASS)()
+        initialize = getattr(instance, "initialize", None)
+        if callable(initialize):
+            initialize(arguments)
+    except LoadFailed:
+        raise
+    except BaseException as error:  # SystemExit too
+        kind = LoadOutOfMemory if failures.is_out_of_memory(error) else LoadFailed
+        raise kind(told(error), failures.trimmed(error)) from error
+    return instance
+
+
+def told(error: BaseException) -> str:
+    """Say what a model raised, and where, the innermost place first."""
+    places = [
+        f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not _is_ours(frame.f_code.co_filename)
+    ]
+    return _line(error) + ("\n\nAt:\n" + "".join(reversed(places)) if places else "")
+
+
+def _line(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # the user's exception fails when it is looked at
+        text = ""
+    return f"{type(error).__name__}: {text}"
+
+
+_HOME = str(Path(__file__).parents[2])
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith((_HOME, "<frozen ")) or "/concurrent/futures/" in file or "/asyncio/" in file

@@ -1,0 +1,202 @@
+"""How the requests of a batch of a TritonPythonModel are answered: by what execute returns, or by senders, later."""
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+from shoal.errors import HandlerFailed, InvalidInput
+from shoal.payload import Buffer
+from shoal.tensor import Answer, Head, join
+from shoal.upstream.triton_python_backend_utils.errors import ErrorCode, TritonError
+from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest, InferenceResponse, Line
+from shoal.upstream.triton_python_backend_utils.tensor import Tensor
+from shoal.worker.backends import tensors
+from shoal.worker.backends.tensors import Call
+from shoal.worker.batch import Batch
+from shoal.worker.items import Written
+
+STATUSES = {
+    ErrorCode.UNKNOWN: 400,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.INVALID_ARG: 400,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.ALREADY_EXISTS: 400,
+    ErrorCode.CANCELLED: 400,
+}
+RESERVED = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
+TICK = 0.1  # s between two looks at whether a client has left
+LET_GO = "the model let go of this request without a final response"
+
+
+class News:
+    """What the senders of one batch have said and nobody has read yet."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.unread = 0
+
+
+class Reply:
+    """One request of a batch and what has been said to it so far."""
+
+    def __init__(self, call: Call, batch: Batch | None, place: int, news: News, *, is_decoupled: bool) -> None:
+        self.call = call
+        self.is_decoupled = is_decoupled
+        self.is_final = False
+        self._batch = batch
+        self._place = place
+        self._news = news
+        self._pieces: deque[Any] = deque()  # answers, or exceptions
+        self._is_deaf = False
+        self._is_read = False  # that it has ended
+        self._tensors: list[weakref.ref[Tensor]] = []
+
+    def request(self, outputs: list[str]) -> InferenceRequest:
+        """Make what the model sees of it; `outputs` is what a request that names none wants."""
+        asked = self.call.asked
+        inputs = [Tensor.of_request(name, received) for name, received in self.call.inputs.items()]
+        self._tensors = [weakref.ref(tensor) for tensor in inputs]
+        sequence = asked.sequence
+        made = InferenceRequest(
+            request_id=asked.id,
+            correlation_id=sequence.get("id", 0) if sequence else 0,
+            inputs=inputs,
+            requested_output_names=asked.outputs or outputs,
+            flags=(1 if sequence.get("start") else 0) | (2 if sequence.get("end") else 0) if sequence else 0,
+            timeout=asked.timeout,
+            parameters={key: value for key, value in asked.parameters.items() if key not in RESERVED},
+        )
+        made.answer_by(Line(self))
+        return made
+
+    def send(self, response: InferenceResponse | None, is_final: bool) -> None:
+        """Take a response, the end, or both; a response is written at once, so the model may change its arrays."""
+        with self._news.changed:
+            if self.is_final or self._is_deaf:
+                return
+            if response is not None:
+                self._put(self._written(response))
+            if is_final:
+                self._end()
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error, unless it has ended."""
+        with self._news.changed:
+            if not self.is_final and not self._is_deaf:
+                self._put(error)
+                self._end()
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        batch = self._batch
+        return self._is_deaf or (batch is not None and (self._place in batch.cancelled or batch.sender.is_gone))
+
+    def let_go(self) -> None:
+        """Nobody can answer it any more."""
+        if not self.is_final and (self.is_decoupled or not self._pieces):
+            self.fail(HandlerFailed(LET_GO, status=tensors.INTERNAL))
+
+    def wait(self) -> Any:
+        """Give its one answer, or the exception in its place; waits for a sender that was kept."""
+        with self._news.changed:
+            while not self._pieces and not self.is_final and not self.is_cancelled():
+                self._news.changed.wait(TICK)
+            found = self._pieces[0] if self._pieces else HandlerFailed(LET_GO, status=tensors.INTERNAL)
+        self.settle()
+        return found
+
+    def stream(self) -> Generator[Any, None, None]:
+        """Give its pieces as they come; None whenever there is nothing, once something happened to its batch."""
+        steps = self._steps()
+        next(steps)  # it has begun, so that it hears of its end
+        return steps
+
+    def _steps(self) -> Generator[Any, None, None]:
+        try:
+            yield None
+            while True:
+                yield self._next()
+        except EOFError:
+            return
+        finally:
+            self._hush()
+            self.settle()
+
+    def settle(self) -> None:
+        """Let tensors that the model has kept outlive the memory of the request."""
+        for reference in self._tensors:
+            if (tensor := reference()) is not None:
+                try:
+                    tensor.own()
+                except InvalidInput:  # strings that are none: the model meets them when it looks
+                    continue
+        self._tensors = []
+
+    def _hush(self) -> None:
+        """Hear nothing more."""
+        with self._news.changed:
+            if not self._is_deaf:
+                self._is_deaf = True
+                self._news.unread -= len(self._pieces) + (self.is_final and not self._is_read)
+                self._pieces.clear()
+
+    def _next(self) -> Any:
+        with self._news.changed:
+            if not self._pieces and not self.is_final and not self._news.unread:
+                self._news.changed.wait(TICK)
+            if not self._pieces:
+                if self.is_final:
+                    self._news.unread -= 1
+                    self._is_read = True
+                    raise EOFError
+                return None
+            self._news.unread -= 1
+            found = self._pieces.popleft()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _put(self, piece: Any) -> None:
+        self._pieces.append(piece)
+        self._news.unread += 1
+        self._news.changed.notify_all()
+
+    def _end(self) -> None:
+        self.is_final = True
+        self._news.unread += 1
+        self._news.changed.notify_all()
+
+    def _written(self, response: InferenceResponse) -> Any:
+        error = response.error()
+        if error is not None:
+            return in_stream(error) if self.is_decoupled else failed(error)
+        try:
+            return written(response, self.call)
+        except Exception as problem:  # a model's array can be anything
+            return HandlerFailed(f"a response cannot be sent: {problem}", status=tensors.INTERNAL)
+
+
+def written(response: InferenceResponse, call: Call) -> Written:
+    """Give the answer that a response is; outputs that were not asked for are left out."""
+    heads, buffers = [], []
+    for output in response.output_tensors():
+        if call.wants(output.name()):
+            datatype, shape, data = output.bits()
+            heads.append(Head(output.name(), datatype, list(shape), len(data)))
+            buffers.append(data)
+    return Written(join(Answer(heads, response.parameter_values()), buffers))
+
+
+def failed(error: TritonError) -> HandlerFailed:
+    """Give the failure of a request that its response says."""
+    return HandlerFailed(error.message(), status=STATUSES[error.code()])
+
+
+def in_stream(error: TritonError) -> Written:
+    """Give the piece of a stream that says an error; the stream goes on."""
+    body: Buffer = join(Answer([], {}, error.message(), error.code().name), [])
+    return Written(body)

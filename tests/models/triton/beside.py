@@ -1,0 +1,3 @@
+"""Found from model.py, with and without a dot."""
+
+WORD = "beside"
