@@ -345,7 +345,6 @@ def test_a_description_has_upstreams_keys_in_upstreams_order_and_real_values() -
         queue_size=10,
         devices=["cuda:0", "cuda:3"],
         loaded_at_startup=True,
-        job_tickets=True,
     )
     desk.pools["m", "1.0"].facts = [
         worker(0, device="cuda:3"),
@@ -366,7 +365,7 @@ def test_a_description_has_upstreams_keys_in_upstreams_order_and_real_values() -
         "responseTimeout": 120,
         "clientTimeoutInMills": 1500,
         "deviceType": "gpu",
-        "useJobTicket": True,
+        "useJobTicket": False,
         "loadedAtStartup": True,
         "jobQueueStatus": {"remainingCapacity": 9, "pendingRequests": 1},
     }
@@ -386,6 +385,13 @@ def test_a_description_has_upstreams_keys_in_upstreams_order_and_real_values() -
     assert (waiting["id"], waiting["status"], waiting["pid"]) == ("9001", "UNLOADING", -1)
     assert (waiting["gpuUsage"], waiting["restarts"]) == ("N/A", 2)
     assert (waiting["lastError"], waiting["traceback"]) == ("it died", "line 1")
+
+
+def test_a_description_says_whether_requests_need_a_ticket() -> None:
+    desk = Desk("torchserve")
+    desk.add(job_tickets=True)
+
+    assert run(desk.actions.describe("m", "", customized=False))[0]["useJobTicket"] is True
 
 
 def test_numbers_of_workers_are_kept_and_never_given_twice() -> None:
