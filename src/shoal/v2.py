@@ -75,7 +75,10 @@ class V2:
         self.regions.close()
 
     def page(self) -> bytes:
-        """Give Triton's metrics of the models that take tensors."""
+        """Give Triton's metrics; empty where nothing takes tensors and nobody expects them."""
+        models = [model for model in self._repository if model.config.interface is not None]
+        if not models and self.control is None:
+            return b""
         return self.series.page(
             (
                 model.scheduler.stats,
@@ -83,6 +86,5 @@ class V2:
                 model.config.settings.get("metric_tags", {}),
                 bool(model.config.settings.get("response_cache", {}).get("enable")),
             )
-            for model in self._repository
-            if model.config.interface is not None
+            for model in models
         ).encode()
