@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP  := $(shell cat pyproject.toml Makefile | cksum | cut -d' ' -f1)
 
-.PHONY: setup serve test test-upstream check format proto clean
+.PHONY: setup serve test test-upstream chaos check format proto clean
 setup: $(VENV)/.tested-$(STAMP)
 
 $(VENV)/.served-$(STAMP):
@@ -23,6 +23,11 @@ serve: $(VENV)/.served-$(STAMP)
 
 test-upstream: setup
 	$(BIN)/pytest tests/upstream -m upstream
+
+SECONDS ?= 60
+SEED ?=
+chaos: setup
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 proto: setup
 	$(BIN)/python -m shoal.frontend.grpc.proto.generate
