@@ -432,7 +432,7 @@ def test_without_matplotlib_the_picture_alone_is_missing(tmp_path: Path) -> None
     done = profile(tmp_path, MODELS / "echo.py", "--batch-sizes", "1")
 
     assert done.returncode == 0
-    assert "no picture: matplotlib is not installed; pip install matplotlib" in done.stderr
+    assert "no picture: matplotlib is not installed; pip install 'shoal[pictures]'" in done.stderr
     assert (tmp_path / "p.md").exists() and not (tmp_path / "p.png").exists()
 
 

@@ -12,7 +12,7 @@ WITHIN = 60.0
 def draw(kind: Literal["profile", "bench"], report: Path, picture: Path) -> str:
     """Draw a report that was written as JSON; gives what went wrong, or nothing."""
     if importlib.util.find_spec("matplotlib") is None:
-        return "matplotlib is not installed; pip install matplotlib"
+        return "matplotlib is not installed; pip install 'shoal[pictures]'"
     command = [sys.executable, "-P", "-m", "shoal.tools.plot", kind, str(report), str(picture)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN, check=False)  # noqa: S603
