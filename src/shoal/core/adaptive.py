@@ -31,7 +31,7 @@ from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
 from shoal.core.running import HandOver, Running
 from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
-from shoal.core.triage import MARGIN, triage
+from shoal.core.triage import MARGIN, is_hopeless, triage
 from shoal.core.volleys import Volleys, is_worth
 
 SOON = 2.0  # times t(1): later than this after its answer a client does not count as coming back
@@ -119,13 +119,13 @@ class Adaptive:
         return Leave(min(cap, self._wanted(rows, fleet, now)), reason)
 
     def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
-        """At once when the lane fills a batch, else in time for preprocessing to end with the running batch."""
+        """At once when the lane fills a batch, else in time for preprocessing to end with the only running batch."""
         runs = self._running.of(instance)
-        if len(runs) != 1 or not self.curve.seconds:
+        if not runs or not self.curve.seconds:
             return None
         if lane.rows >= self.curve.cap:
             return now
-        if self._merge_beats_overlap(lane.rows, runs[0].rows):
+        if len(runs) > 1 or self._merge_beats_overlap(lane.rows, runs[0].rows):
             return None
         return max(now, runs[0].end - self._preprocess - LEAD)
 
@@ -139,11 +139,15 @@ class Adaptive:
     def done(self, batch: Batch, now: float) -> None:
         """Learn what the batch cost and whom to expect back; a failed batch teaches nothing."""
         self._plan = None
-        took = self._running.end(batch, now)
+        took, is_alone = self._running.end(batch, now)
         stages = batch.stages
         if stages is None:
             return
-        took = self._hand_over.cost(took, stages.preprocess + stages.inference + stages.postprocess)
+        inside = stages.preprocess + stages.inference + stages.postprocess
+        if is_alone:
+            took = self._hand_over.cost(took, inside)
+        elif inside:  # it overlapped the batch before: its longest stage at least was its own, at most all of them
+            took = min(max(took, stages.preprocess, stages.inference, stages.postprocess), inside)
         self._preprocess += STAGE_WEIGHT * (stages.preprocess - self._preprocess)
         if batch.rows and self.curve.learn(batch.rows, took):
             self._is_loop = self.returns.is_loop()
@@ -155,6 +159,10 @@ class Adaptive:
         if not self.curve.seconds:
             return 1.0
         return self.curve.total(waiting) / max(1, fleet.size)
+
+    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
+        """Ask the learned cost of the rows ahead and of its own."""
+        return is_hopeless(self.curve, request.deadline - now, ahead, request.rows, fleet.size)
 
     def profile(self) -> dict[int, float]:
         """Give the learned seconds by rows: to show, and to keep with the model for a warm start."""

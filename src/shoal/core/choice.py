@@ -1,5 +1,6 @@
 """Which policy or batcher settings mean; the server and `@shoal.batched` ask the same question."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from shoal.config.model import Batching
@@ -18,7 +19,7 @@ LARGEST_BATCH = 256  # rows, where nobody set a limit
 Rule = Literal["adaptive", "fixed", "single"]
 
 
-def policy_for(rule: Rule, batch_size: int, max_batch_delay: float) -> Policy:
+def policy_for(rule: Rule, batch_size: int, max_batch_delay: float, costs: Mapping[int, float] | None = None) -> Policy:
     """Make the rule by which batches leave; a batch_size of 0 is no limit of the user's, the delay is in ms."""
     match rule:
         case "single":
@@ -26,16 +27,25 @@ def policy_for(rule: Rule, batch_size: int, max_batch_delay: float) -> Policy:
         case "fixed":
             return Fixed(max(1, batch_size), max_batch_delay / 1000)
         case "adaptive":
-            return Adaptive(batch_size or LARGEST_BATCH)
+            return Adaptive(batch_size or LARGEST_BATCH, costs)
 
 
 def batcher_for(
-    model: str, queue_size: int, batching: Batching, scheduling: Scheduling | None = None
+    model: str,
+    queue_size: int,
+    batching: Batching,
+    scheduling: Scheduling | None = None,
+    *,
+    client_share: float = 1.0,
+    costs: Mapping[int, float] | None = None,
 ) -> Batcher | SequenceBatcher:
-    """Make what decides for a model: by Triton's settings where it has them, by its own otherwise."""
+    """Make what decides for a model: by Triton's settings where it has them, by its own otherwise.
+
+    `costs` are the seconds of batches by rows, where they are known beforehand.
+    """
     if scheduling is None:
-        policy = policy_for(batching.rule, batching.batch_size, batching.max_batch_delay)
-        return Batcher(RequestQueue(model, queue_size), policy)
+        policy = policy_for(batching.rule, batching.batch_size, batching.max_batch_delay, costs)
+        return Batcher(RequestQueue(model, queue_size, client_share), policy)
     limit = max(1, scheduling.max_batch_size)
     if scheduling.sequence_batching is not None:
         return _in_sequences(model, queue_size, limit, scheduling.sequence_batching)

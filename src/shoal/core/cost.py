@@ -2,6 +2,8 @@
 
 Durations are kept as running means per size: every size up to 8 rows, then four sizes per octave. Between the sizes
 seen the curve is a straight line, and it never falls. From it follows `cap`, the most rows worth sending together.
+What slows all sizes alike, such as a neighbour on the same cores, is kept apart from them as `pace`: it passes, and a
+size that was not tried meanwhile must not be remembered as slow.
 The curve owns no clock; what is told late is learned late.
 """
 
@@ -21,6 +23,8 @@ CURIOSITY = 0.12  # how much better a size seen once might be than it looked
 EQUAL = 0.985  # a largest size this near the best counts as the best
 HYSTERESIS = 1.03  # how much better another size must be to replace the chosen one
 REACH = 4  # how far beyond the largest size seen a batch may go
+FOLLOW = 0.1  # the share of a surprise that is laid to the pace
+REPACED = 1.1  # a pace this many times off the one last fitted is fitted at once
 SHIFT = 2.0  # a model this many times faster or slower has changed as a whole
 WITNESSES = 3  # batches in a row that must say so
 LEAST = 1e-6  # seconds; nothing is faster
@@ -65,6 +69,8 @@ class CostCurve:
         self.limit = limit
         self.cap = min(COLD_CAP, limit)
         self.seconds: list[float] = []  # by rows, 0 to limit; empty while nothing is known
+        self.pace = 1.0  # how many times slower all sizes are now than their points say
+        self._fitted_pace = 1.0
         self._points: dict[int, Point] = {}
         self._chosen = 0  # key of the size `cap` comes from
         self._unfitted = 0
@@ -86,15 +92,20 @@ class CostCurve:
         key = key_of(rows)
         point = self._points.get(key)
         if point is None:
-            point = self._points[key] = Point(rows, seconds, 0.0)
+            point = self._points[key] = Point(rows, seconds / self.pace, 0.0)
         elif point.is_trusted:
-            self._witness(seconds / point.seconds)
-            seconds = min(max(seconds, point.seconds / SHIFT), point.seconds * SHIFT)  # one stall teaches little
-        point.add(rows, seconds)
+            self._follow(seconds / (self.pace * point.seconds))
+        even = seconds / self.pace
+        if point.is_trusted:
+            even = min(max(even, point.seconds / SHIFT), point.seconds * SHIFT)  # one stall teaches little
+        point.add(rows, even)
         self._unfitted += 1
-        if point.samples >= YOUNG and self._unfitted < REFIT_AFTER:
+        if point.samples < YOUNG or self._unfitted >= REFIT_AFTER:
+            self._fit()
+        elif not 1.0 / REPACED < self.pace / self._fitted_pace < REPACED:
+            self._tabulate()
+        else:
             return False
-        self._fit()
         return True
 
     def total(self, rows: int) -> float:
@@ -110,8 +121,7 @@ class CostCurve:
 
     def profile(self) -> dict[int, float]:
         """What was learned, for showing, and for starting warm next time."""
-        levels = self._levels()
-        return {max(1, round(self._points[key].rows)): seconds for key, seconds in levels.items()}
+        return {max(1, round(self._points[key].rows)): self.pace * even for key, even in self._levels().items()}
 
     def _levels(self) -> dict[int, float]:
         """The seconds of each size, by key, evened out so that more rows never take less time.
@@ -123,24 +133,29 @@ class CostCurve:
         points = [self._points[key] for key in keys]
         return dict(zip(keys, never_falling([(p.seconds, p.samples) for p in points]), strict=True))
 
-    def _witness(self, ratio: float) -> None:
-        """A model that became several times slower did so at all sizes: shift the curve, do not learn each anew."""
+    def _follow(self, ratio: float) -> None:
+        """Move the pace after a batch that took `ratio` times what was expected, as far as those before it agree."""
         ratios = self._ratios
         ratios.append(ratio)
-        if len(ratios) < WITNESSES or (min(ratios) < SHIFT and max(ratios) > 1.0 / SHIFT):
+        if len(ratios) < WITNESSES:
             return
-        factor = sorted(ratios)[WITNESSES // 2]
-        ratios.clear()
-        for point in self._points.values():
-            point.seconds = max(LEAST, point.seconds * factor)
-            point.samples = min(point.samples, 1.0)
+        middle = sorted(ratios)[WITNESSES // 2]
+        if min(ratios) < SHIFT and max(ratios) > 1.0 / SHIFT:
+            self.pace *= min(max(middle, 1.0 / SHIFT), SHIFT) ** FOLLOW
+        else:
+            self.pace *= middle
+            ratios.clear()
 
     def _fit(self) -> None:
         self._unfitted = 0
-        self.seconds = interpolate(self.profile(), self.limit)
+        self._tabulate()
         for point in self._points.values():
             point.samples = max(STALE, AGEING * point.samples)
         self._choose()
+
+    def _tabulate(self) -> None:
+        self._fitted_pace = self.pace
+        self.seconds = interpolate(self.profile(), self.limit)
 
     def _choose(self) -> None:
         """Pick the size of most rows a second; the largest wins a tie, the old one wins against little gain."""

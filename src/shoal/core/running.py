@@ -13,6 +13,7 @@ class Run:
     rows: int
     since: float  # from when it has had the instance to itself
     took: float  # seconds it should take from then
+    is_alone: bool  # nothing was before it when it was sent
 
     @property
     def end(self) -> float:
@@ -37,23 +38,23 @@ class Running:
         """Note a batch that should take so long; of more than `size` instances the one overdue most went silently."""
         runs = self._runs.setdefault(batch.instance, [])
         since = max(now, runs[-1].end) if runs else now
-        runs.append(Run(batch.number, batch.rows, since, took))
+        runs.append(Run(batch.number, batch.rows, since, took, not runs))
         if len(self._runs) > max(1, size):
             others = [name for name in self._runs if name != batch.instance]
             del self._runs[min(others, key=lambda name: self._runs[name][-1].end)]
 
-    def end(self, batch: Batch, now: float) -> float:
-        """Forget a batch; give the seconds for which it had its instance to itself."""
+    def end(self, batch: Batch, now: float) -> tuple[float, bool]:
+        """Forget a batch; give the seconds for which it had its instance to itself, and whether from its start."""
         runs = self._runs.get(batch.instance, [])
         index = next((index for index, run in enumerate(runs) if run.number == batch.number), None)
         if index is None:
-            return now - batch.left
+            return now - batch.left, True
         run = runs.pop(index)
         if not runs:
             del self._runs[batch.instance]
         elif index == 0:
             runs[0].since = now
-        return now - (run.since if run.since <= now else batch.left)
+        return now - (run.since if run.since <= now else batch.left), run.is_alone
 
     def ends(self) -> list[tuple[float, int]]:
         """Give (when it should be free, rows until then) of every instance that runs something."""

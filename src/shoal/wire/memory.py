@@ -12,7 +12,8 @@ from shoal.errors import ProtocolError
 
 SMALLEST = 16 * 1024
 SPREAD = 8  # address space kept per lendable byte, so that sizes do not fight over it
-KEEP = 64 * 2**20  # bytes of returned blocks whose pages stay, ready for the next body
+KEEP = 64 * 2**20  # bytes whose pages stay in any case, ready for the next body
+FORGET = 12  # the most that was lent is forgotten by its 2**-12 with each block that comes back
 
 
 class ArenaBlock:
@@ -53,6 +54,7 @@ class Arena:
         self._cold: dict[int, list[int]] = {}  # free, pages given back
         self._next = 0
         self._kept = 0
+        self._peak = 0  # the most that was lent lately: as much stays ready
         self.lent = 0
 
     def lend(self, size: int) -> ArenaBlock | None:
@@ -73,20 +75,36 @@ class Arena:
         else:
             return None
         self.lent += room
+        if self.lent > self._peak:
+            self._peak = self.lent
         return ArenaBlock(self, order, offset, size)
 
     def take_back(self, order: int, offset: int) -> None:
-        """Keep the block for the next; beyond `KEEP` its pages go back to the system."""
+        """Keep the block for the next; beyond what was in use lately its pages go back to the system."""
         if self._map.closed:
             return
         room = 1 << order
         self.lent -= room
-        if self._kept + room <= KEEP:
+        self._peak -= self._peak >> FORGET
+        if self._kept + room <= max(KEEP, self._peak - self.lent):
             self._kept += room
             self._free.setdefault(order, []).append(offset)
         else:
-            self._map.madvise(mmap.MADV_REMOVE, offset, room)
-            self._cold.setdefault(order, []).append(offset)
+            self._cool(order, offset)
+        if not self.lent and self._kept > KEEP:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing is lent any more: keep little."""
+        self._peak = 0
+        for order, offsets in self._free.items():
+            while offsets and self._kept > KEEP:
+                self._kept -= 1 << order
+                self._cool(order, offsets.pop())
+
+    def _cool(self, order: int, offset: int) -> None:
+        self._map.madvise(mmap.MADV_REMOVE, offset, 1 << order)
+        self._cold.setdefault(order, []).append(offset)
 
     def view(self, offset: int, size: int) -> memoryview:
         """Look at a piece of it."""

@@ -1,7 +1,7 @@
 """The forms a handler may have, and the program each becomes.
 
 1. an object with `handle(data, context)`, or a function of that name or with those parameters: TorchServe's;
-2. an object with `inference` and any of initialize, preprocess, postprocess, decode, encode: three stages;
+2. an object with `inference` and any of initialize, preprocess, postprocess, decode, decode_batch, encode: 3 stages;
 3. any other function of a list, with or without a context.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.errors import LoadFailed
 from shoal.worker.handler import Context, Handler, decode_each, encode_each
-from shoal.worker.items import read_native, read_rows
+from shoal.worker.items import read_native, read_rows, read_views
 from shoal.worker.program import Program, Stage
 
 
@@ -97,15 +97,16 @@ def _staged_program(target: Any, name: str, context: Context) -> Program:
     decode = plain(_method(target, name, "decode") or _as_it_is)
     encode = plain(_method(target, name, "encode") or _as_it_is)
     preprocess, postprocess = own["preprocess"], own["postprocess"]
+    together = None if preprocess else _method(target, name, "decode_batch")
     stages = (
-        Stage("preprocess", f"{name}.{'preprocess' if preprocess else 'decode'}",
-              preprocess or partial(decode_each, decode), gives_rows=False),
+        Stage("preprocess", f"{name}.{'preprocess' if preprocess else 'decode_batch' if together else 'decode'}",
+              preprocess or together or partial(decode_each, decode), gives_rows=False),
         Stage("inference", f"{name}.inference", inference, gives_rows=postprocess is None,
               encode=None if postprocess else encode),
         Stage("postprocess", f"{name}.{'postprocess' if postprocess else 'encode'}",
               postprocess or partial(encode_each, encode), gives_rows=True),
     )  # fmt: skip
-    read = read_rows if preprocess else read_native
+    read = read_rows if preprocess else read_views if together else read_native
     wants_headers = _own_method(target, name, "initialize", 0) is not None
     return Program(name, stages, read, context, wants_headers)
 

@@ -37,7 +37,9 @@ class Written(NamedTuple):
     body: Buffer
 
 
-def read_native(items: Sequence[Item], data: memoryview, arena: ArenaReader | None) -> list[Any]:
+def read_native(
+    items: Sequence[Item], data: memoryview, arena: ArenaReader | None, binary: Callable[[memoryview], Any] = bytes
+) -> list[Any]:
     """One value per item: its only part's, or a dict of its parts'; an InvalidInput for what cannot be read."""
     values: list[Any] = []
     at = 0
@@ -52,7 +54,7 @@ def read_native(items: Sequence[Item], data: memoryview, arena: ArenaReader | No
                 view = _shared(part, arena)
             form = form_of(part.content_type)
             if form == "bytes":
-                values.append(bytes(view))
+                values.append(binary(view))
                 continue
             try:
                 values.append(_native_value(part.name, form, view))
@@ -71,6 +73,11 @@ def read_native(items: Sequence[Item], data: memoryview, arena: ArenaReader | No
         except InvalidInput as error:
             values.append(error)
     return values
+
+
+def read_views(items: Sequence[Item], data: memoryview, arena: ArenaReader | None) -> list[Any]:
+    """As `read_native`, but a body that is neither JSON nor text is not copied: it is a view, valid for its batch."""
+    return read_native(items, data, arena, memoryview.toreadonly)
 
 
 def read_rows(items: Sequence[Item], data: memoryview, arena: ArenaReader | None) -> list[Any]:

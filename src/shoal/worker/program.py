@@ -58,8 +58,3 @@ class Program:
     wants_headers: bool
     take_measures: Callable[[], list[Measure]] = nothing_measured  # the handler's metrics since the last time
     close: Callable[[], None] = nothing_to_close  # called once, after the last batch
-
-    @property
-    def places(self) -> int:
-        """How many batches an instance can hold: stages overlap, a single one does not."""
-        return 2 if len(self.stages) > 1 else 1

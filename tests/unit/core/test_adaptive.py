@@ -337,7 +337,7 @@ def test_a_full_second_batch_is_sent_at_once() -> None:
     assert server.policy.ahead(server.lane, "0", server.now) == server.now
 
 
-def test_no_third_batch_is_sent_and_none_to_an_instance_that_runs_nothing() -> None:
+def test_a_third_batch_is_sent_when_it_is_full_and_none_to_an_instance_that_runs_nothing() -> None:
     server = overlapping()
     for _ in range(16):
         server.arrive()
@@ -345,8 +345,10 @@ def test_no_third_batch_is_sent_and_none_to_an_instance_that_runs_nothing() -> N
     second.instance = "0"
     server.policy.sent(second, server.fleet, server.now)
 
-    assert server.policy.ahead(server.lane, "0", server.now) is None
+    assert server.policy.ahead(server.lane, "0", server.now) == server.now
     assert server.policy.ahead(server.lane, "other", server.now) is None
+    server.lane.pop(1)
+    assert server.policy.ahead(server.lane, "0", server.now) is None
 
 
 def test_a_batch_sent_ahead_is_counted_from_the_end_of_the_one_before() -> None:
@@ -360,6 +362,31 @@ def test_a_batch_sent_ahead_is_counted_from_the_end_of_the_one_before() -> None:
     policy.done(second, 0.060)
 
     assert policy.profile()[8] == pytest.approx(0.030)
+
+
+@pytest.mark.parametrize(
+    ("ends", "cost"),
+    [
+        (0.017, 0.018),  # it came out close behind a long one: its longest stage was still its own
+        (0.038, 0.022),  # the pipeline was full: what the batch before left of the instance
+        (0.900, 0.034),  # something else was in the way: never more than its stages
+    ],
+)
+def test_a_batch_that_overlapped_costs_its_longest_stage_at_least_and_all_of_them_at_most(
+    ends: float, cost: float
+) -> None:
+    policy = Adaptive(limit=8)
+    for number in range(1, 4):  # before a size has a say
+        first, second = Batch(number, [], "full", 0.0), Batch(-number, [], "full", 0.015)
+        for batch in (first, second):
+            batch.instance, batch.rows = "0", 1 if batch is first else 8
+            policy.sent(batch, Fleet(1, 0), batch.left)
+        first.stages = Stages(0.006, 0.009, 0.0)
+        second.stages = Stages(0.012, 0.018, 0.004)
+        policy.done(first, 0.016)
+        policy.done(second, ends)
+
+    assert policy.profile()[8] == pytest.approx(cost)
 
 
 def test_answered_clients_are_waited_for_rather_than_overtaken_by_a_batch_sent_ahead() -> None:

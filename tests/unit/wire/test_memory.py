@@ -103,8 +103,42 @@ def test_a_block_is_not_read_after_it_was_given_back(arena: Arena) -> None:
         _ = block.view
 
 
+def test_as_much_as_was_in_use_lately_stays_warm_until_nothing_is_lent(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "KEEP", MIB)
+    blocks = [lend(arena, MIB) for _ in range(4)]
+    for block in blocks:
+        fill(block, 1)
+    for block in blocks[1:]:
+        block.release()
+    assert used(arena) == 3 * MIB  # with a little of the peak forgotten already
+
+    blocks[0].release()
+    assert used(arena) == MIB
+
+
+def test_what_was_in_use_long_ago_does_not_stay_warm(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEEP", MIB)
+    held, *blocks = [lend(arena, MIB) for _ in range(4)]
+    for block in (held, *blocks):
+        fill(block, 1)
+    for block in blocks:
+        block.release()
+    for _ in range(2**memory.FORGET * 2):
+        lend(arena, MIB).release()
+
+    blocks = [lend(arena, MIB) for _ in range(2)]
+    for block in blocks:
+        fill(block, 1)
+    for block in blocks:
+        block.release()
+    assert used(arena) == 2 * MIB  # the one held, and one
+
+
 def test_pages_of_many_idle_blocks_go_back_to_the_system(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "KEEP", MIB)
+    monkeypatch.setattr(memory, "FORGET", 0)
     blocks = [lend(arena, MIB) for _ in range(4)]
     for block in blocks:
         fill(block, 1)
@@ -122,6 +156,7 @@ def test_pages_of_many_idle_blocks_go_back_to_the_system(arena: Arena, monkeypat
 
 def test_a_warm_block_is_lent_before_a_cold_one(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "KEEP", MIB)
+    monkeypatch.setattr(memory, "FORGET", 0)
     one, two = lend(arena, MIB), lend(arena, MIB)
     warm = one.offset
     one.release()
