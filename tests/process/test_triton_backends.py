@@ -11,7 +11,20 @@ import pytest
 
 from shoal import tensor
 from shoal.wire.memory import Arena
-from shoal.wire.messages import Cancel, Ended, Failure, Item, Loaded, PartHead, Pieces, Run, Unloadable
+from shoal.wire.messages import (
+    Ask,
+    CallOff,
+    Cancel,
+    Ended,
+    Failure,
+    Item,
+    Loaded,
+    PartHead,
+    Pieces,
+    Run,
+    Told,
+    Unloadable,
+)
 from shoal.worker.backends.tensors import DTYPES
 from tests.process.tensor_front import (
     Raw,
@@ -232,8 +245,8 @@ def test_a_model_that_exits_or_runs_out_of_memory_goes_on(tricks: TensorFront) -
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [("UNKNOWN", 400), ("INTERNAL", 500), ("NOT_FOUND", 404), ("INVALID_ARG", 400), ("UNAVAILABLE", 503),
-     ("UNSUPPORTED", 501), ("ALREADY_EXISTS", 400), ("CANCELLED", 400)],
+    [("UNKNOWN", 460), ("INTERNAL", 500), ("NOT_FOUND", 404), ("INVALID_ARG", 400), ("UNAVAILABLE", 503),
+     ("UNSUPPORTED", 501), ("ALREADY_EXISTS", 409), ("CANCELLED", 499)],
 )  # fmt: skip
 def test_an_error_response_has_the_status_of_its_code(tricks: TensorFront, code: str, status: int) -> None:
     failure = do(tricks, "refuse", code=code)
@@ -286,8 +299,26 @@ def test_metrics_are_reported(tricks: TensorFront) -> None:
     assert tricks.measures[3].value == 3.0, "a counter reports what it has grown by"
 
 
-def test_calling_other_models_is_refused_clearly(tricks: TensorFront) -> None:
-    assert "TritonModelException: exec() of model 'other' is not supported yet" in do(tricks, "call").message
+def test_a_call_of_another_model_goes_out_and_its_answer_comes_back(tricks: TensorFront) -> None:
+    number = tricks.send({"IN": IN}, parameters={"do": "call"})
+    ask, data = tricks.front.receive()
+    assert isinstance(ask, Ask) and (ask.model, ask.outputs, ask.id, ask.holds) == ("other", ["OUT"], "id", True)
+    assert ask.inputs == [PartHead("IN", "tensor/FP32;1,2", 8)] and data == IN.tobytes()
+
+    body = tensor.join(tensor.Answer([tensor.Head("OUT", "FP32", [1, 2], 8)]), [(3 * IN).tobytes()])
+    tricks.front.send(Told(ask.errand, True), [body])
+    ((answer,),) = tricks.hear(number, 1)
+    assert isinstance(answer, dict) and same(answer["OUT"], 3 * IN)
+
+
+def test_a_call_whose_client_leaves_is_called_off(tricks: TensorFront) -> None:
+    number = tricks.send({"IN": IN}, parameters={"do": "call"})
+    ask, _ = tricks.front.receive()
+    assert isinstance(ask, Ask)
+    tricks.front.send(Cancel(number, 0))
+    assert tricks.front.receive()[0] == CallOff(ask.errand)
+    ((answer,),) = tricks.hear(number, 1)
+    assert isinstance(answer, Failure) and answer.message == "the request was cancelled"
 
 
 def test_tensors_that_the_model_keeps_outlive_the_memory_of_their_request(folder: Path) -> None:
@@ -377,7 +408,6 @@ def test_a_coroutine_execute_is_awaited(tmp_path: Path) -> None:
 # -- decoupled -------------------------------------------------------------------------------------------------------
 
 REPEAT = interface([spec("IN", "INT32", 1)], [spec("OUT", "INT32", 1)], 0, decoupled=True)
-SIDE_BY_SIDE: dict[str, Any] = {"micro_batching": {"parallelism": {"inference": 4}}}
 
 
 @pytest.fixture(scope="module")
@@ -388,7 +418,7 @@ def repeater(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def repeat(repeater: Path) -> Iterator[TensorFront]:
-    with serving(repeater, "python", REPEAT, **SIDE_BY_SIDE) as front:
+    with serving(repeater, "python", REPEAT) as front:
         yield front
 
 
@@ -407,25 +437,25 @@ def test_a_decoupled_model_answers_as_often_as_it_likes(repeat: TensorFront) -> 
 
 def test_a_decoupled_worker_holds_more_than_one_batch(repeater: Path) -> None:
     with worker() as front:
-        assert load(front, repeater, "python", REPEAT, **SIDE_BY_SIDE) == Loaded("TritonPythonModel", 5, True)
+        assert load(front, repeater, "python", REPEAT) == Loaded("TritonPythonModel", 2, True)
 
 
 def test_answers_leave_while_execute_still_runs(repeater: Path) -> None:
-    with serving(repeater, "python", REPEAT, **SIDE_BY_SIDE) as front:
+    with serving(repeater, "python", REPEAT) as front:
         front.send(count(1), parameters={"do": "wait_here"})
         report, data = front.front.receive()
         assert values(data)["OUT"].tolist() == [0] and not report.pieces[0].is_last
 
 
 def test_other_threads_answer_after_execute_has_returned_and_later_batches_run_meanwhile(repeater: Path) -> None:
-    with serving(repeater, "python", REPEAT, **SIDE_BY_SIDE) as front:
+    with serving(repeater, "python", REPEAT) as front:
         first = front.send(count(3), parameters={"do": "thread"})
         second = front.send(count(0), parameters={"do": "open"})
         assert _hear_all(front, [first, second]) == {first: [0, 1, 2], second: []}
 
 
 def test_a_stream_does_not_wait_for_another_of_its_batch(repeater: Path) -> None:
-    with serving(repeater, "python", REPEAT, **SIDE_BY_SIDE) as front:
+    with serving(repeater, "python", REPEAT) as front:
         first = front.send(count(2), count(1), parameters={"do": "some_wait"})
         report, data = front.front.receive()
         assert report.batch == first and [piece.index for piece in report.pieces] == [1]
@@ -466,7 +496,7 @@ def test_a_response_is_written_when_it_is_sent(repeat: TensorFront) -> None:
 
 
 def test_a_cancelled_stream_tells_its_sender(repeater: Path) -> None:
-    with serving(repeater, "python", REPEAT, **SIDE_BY_SIDE) as front:
+    with serving(repeater, "python", REPEAT) as front:
         number = front.send(count(1), parameters={"do": "until_cancelled"})
         front.front.receive()
         front.front.send(Cancel(number, 0))
@@ -477,14 +507,14 @@ def test_a_cancelled_stream_tells_its_sender(repeater: Path) -> None:
 
 def test_a_decoupled_coroutine_is_not_awaited_before_the_next_batch(repeater: Path) -> None:
     settings = parameters(is_async="yes")
-    with serving(repeater, "python", REPEAT, settings=settings, **SIDE_BY_SIDE) as front:
+    with serving(repeater, "python", REPEAT, settings=settings) as front:
         assert numbers(front.hear(front.send(count(3)), 1)[0]) == [0, 1, 2]
         ((failure,),) = front.hear(front.send(count(1), parameters={"do": "raise"}), 1)
         assert isinstance(failure, Failure) and "ValueError: no such bee" in failure.message
 
 
 def test_many_streams_at_once_are_not_mixed_up(repeater: Path) -> None:
-    with serving(repeater, "python", REPEAT, **SIDE_BY_SIDE) as front:
+    with serving(repeater, "python", REPEAT) as front:
         sent = {front.send(count(number % 7)): number % 7 for number in range(40)}
         heard = _hear_all(front, sent)
         assert heard == {number: list(range(amount)) for number, amount in sent.items()}

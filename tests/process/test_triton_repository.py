@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,7 +18,6 @@ from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
 from shoal.errors import InvalidInput
 from shoal.triton.control import Control
-from shoal.triton.ensemble import Settings
 from shoal.triton.repository import Folders, Found
 from shoal.triton.source import Source
 from tests.serving import SHOAL, is_alive, load
@@ -35,7 +34,7 @@ IDENTITY = f'backend: "identity"\n{TENSORS}'
 class OwnHandlers(Source):
     """The repositories, served by handlers of our own kind: what is tested is the loading, not a backend."""
 
-    async def config(self, found: Found, version: int, parts: Mapping[str, Settings]) -> ModelConfig:
+    async def config(self, found: Found, version: int, parts: Sequence[ModelConfig]) -> ModelConfig:
         made = await super().config(found, version, parts)
         return msgspec.structs.replace(made, flavour="shoal", backend="", settings={}, interface=None)
 
@@ -194,7 +193,7 @@ def test_what_a_model_tells_of_itself_completes_its_configuration(tmp_path: Path
             "        return config\n"
         )
         folders = Folders([tmp_path])
-        config = await Source(folders).config(folders.find("m"), 1, {})
+        config = await Source(folders).config(folders.find("m"), 1, ())
 
         assert config.interface is not None
         assert [tensor.datatype for tensor in config.interface.inputs] == ["BYTES"]
@@ -202,7 +201,7 @@ def test_what_a_model_tells_of_itself_completes_its_configuration(tmp_path: Path
         assert config.settings["dynamic_batching"]["preferred_batch_size"] == [4]
         assert config.settings["instance_group"][0]["name"] == "m"
 
-        plain = await Source(folders, completes=False).config(folders.find("m"), 1, {})
+        plain = await Source(folders, completes=False).config(folders.find("m"), 1, ())
         assert plain.settings["max_batch_size"] == 0
 
     run(work())

@@ -22,7 +22,7 @@ class Difference:
         return is_meant and fnmatchcase(row, self.rows) and fnmatchcase(mismatch.path, self.values)
 
 
-OWN_FIELDS = "the description says more: the state, its error and traceback, and what batching does"
+OWN_FIELDS = "the description says more: the state, its error and traceback, and what batching and faults did"
 ADAPTIVE = "who sets no batch size gets adaptive batching, and the description shows its limits"
 CAUSE = "the message goes on and says why, which upstream tells its log alone"
 OPEN = "HTTP/1.1 connections stay open unless they are said to close, after an error too: nobody has to connect again"
@@ -42,7 +42,11 @@ DIFFERENCES: tuple[Difference, ...] = (
     Difference("*", "0.*.[0-9].error", OWN_FIELDS),
     Difference("*", "0.*.[0-9].traceback", OWN_FIELDS),
     Difference("*", "0.*.[0-9].batching", OWN_FIELDS),
+    Difference("*", "0.*.[0-9].faults", OWN_FIELDS),
+    Difference("*", "0.*.[0-9].secondsInState", OWN_FIELDS),
     Difference("*", "0.*.workers.[0-9].secondsInStatus", OWN_FIELDS),
+    Difference("*", "0.*.workers.[0-9].secondsAtBatch", OWN_FIELDS),
+    Difference("*", "0.*.workers.[0-9].answered", OWN_FIELDS),
     Difference("*", "0.*.workers.[0-9].restarts", OWN_FIELDS),
     Difference("*", "0.*.workers.[0-9].lastError", OWN_FIELDS),
     Difference("*", "0.*.[0-9].batchSize", ADAPTIVE, (1, 256)),

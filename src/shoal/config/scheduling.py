@@ -153,6 +153,10 @@ class EnsembleScheduling(Settings, frozen=True):
     """Requests go through other models."""
 
     step: list[Step] = []
+    max_inflight_requests: int = 0  # of one step, for one request; 0: any number
+
+    def __post_init__(self) -> None:
+        self.check("max_inflight_requests", 0, 2**32)
 
 
 class Scheduling(Settings, frozen=True):

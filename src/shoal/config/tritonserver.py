@@ -209,6 +209,8 @@ def _triton(values: _Flags, repositories: Sequence[str], machine: Machine) -> di
     names = list(values.many.get("load-model", ()))
     if names and mode != "explicit":
         values.notes.append("--load-model has no effect: it is for --model-control-mode=explicit")
+    if _all(values, "rate-limit-resource") and values.text("--rate-limit", "off") == "off":
+        values.notes.append("--rate-limit-resource has no effect: it is for --rate-limit=execution_count")
     return {
         "repositories": list(repositories),
         "mode": mode,

@@ -5,8 +5,9 @@ answers several times makes everything behind it run once for each answer, and t
 are whatever they are; nobody looks inside.
 """
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 from shoal.config.scheduling import EnsembleScheduling, Step
@@ -17,6 +18,17 @@ Told = Callable[[Tensors | ServingError, bool], None]  # outputs by the model's 
 Run = Callable[[Step, Tensors, Told], Callable[[], None]]  # start a step; gives the way to call it off
 OnAnswer = Callable[[Tensors | ServingError | None, bool], None]
 CLIENT = -1  # who writes the ensemble's own inputs
+MOST_WIRINGS = 256  # that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What has to run for some outputs: who reads whom, and whose answers are read together with others'."""
+
+    outputs: tuple[str, ...]
+    sources: tuple[int, ...]  # whom the outputs come from
+    readers: Mapping[int, Sequence[tuple[int, tuple[int, ...]]]]  # by whom they read: the step, and all whom it reads
+    kept: frozenset[int]
 
 
 class Ensemble:
@@ -27,6 +39,7 @@ class Ensemble:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.steps = tuple(settings.step)
+        self.at_once = settings.max_inflight_requests  # runs of one step for one request; 0: any number
         self._writer: dict[str, int] = dict.fromkeys(inputs, CLIENT)
         for number, step in enumerate(self.steps):
             for tensor in step.output_map.values():
@@ -36,6 +49,27 @@ class Ensemble:
         self._check_connected()
         self.sources = [self.writers(step.input_map.values()) for step in self.steps]
         self._check_order()
+        self._wirings: dict[tuple[str, ...], Wiring] = {}
+
+    def wiring(self, outputs: Sequence[str] = ()) -> Wiring:
+        """Give what these outputs need, or all of them; it is made once for each choice."""
+        wanted = tuple(outputs) or self.outputs
+        found = self._wirings.get(wanted)
+        if found is None:
+            if len(self._wirings) >= MOST_WIRINGS:
+                self._wirings.clear()
+            found = self._wirings[wanted] = self._wire(wanted)
+        return found
+
+    def _wire(self, outputs: tuple[str, ...]) -> Wiring:
+        readers: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+        for number in sorted(self.needed(outputs)):
+            for source in self.sources[number]:
+                readers.setdefault(source, []).append((number, self.sources[number]))
+        sources = self.writers(outputs)
+        together = [sources, *(read for of in readers.values() for _, read in of)]
+        kept = frozenset(source for read in together if len(read) > 1 for source in read)
+        return Wiring(outputs, sources, readers, kept)
 
     def writers(self, tensors: Iterable[str]) -> tuple[int, ...]:
         """Give the numbers of the steps that write these tensors, CLIENT among them."""
@@ -95,6 +129,22 @@ class Answer:
         self.path = path
 
 
+class Limits:
+    """How many runs of each step there are at once, and those that wait."""
+
+    __slots__ = ("_most", "active", "starting", "waiting")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.active: Counter[int] = Counter()
+        self.waiting: defaultdict[int, deque[tuple[Tensors, Mapping[int, int]]]] = defaultdict(deque)
+        self.starting: set[int] = set()  # steps whose waiting runs are being started
+
+    def is_full(self, number: int) -> bool:
+        """Whether one more run has to wait."""
+        return self.active[number] >= self._most
+
+
 class Course:
     """One request in an ensemble.
 
@@ -107,13 +157,12 @@ class Course:
         self._ensemble = ensemble
         self._run = run
         self._on_answer: OnAnswer | None = on_answer
-        self._outputs: tuple[str, ...] = ensemble.outputs
-        self._readers: list[tuple[int, tuple[int, ...]]] = []  # the steps that are needed, and whom they read
-        self._sources: tuple[int, ...] = ()  # whom the outputs come from
+        self._wiring = ensemble.wiring()
         self._answers: dict[int, list[Answer]] = {}  # of whom somebody reads together with others
         self._counts: dict[int, int] = {}
         self._running: dict[int, Callable[[], None]] = {}
         self._begun = 0
+        self._limits = Limits(ensemble.at_once) if ensemble.at_once else None
         self._open = 0  # runs that may answer again
         self._ready: deque[Tensors] = deque()
         self._depth = 0  # answers being listened to, one inside the other
@@ -125,12 +174,9 @@ class Course:
 
     def begin(self, tensors: Tensors, outputs: Sequence[str] = ()) -> None:
         """Run what can run with the inputs given, for these outputs or all of them; optional inputs may be missing."""
-        ensemble = self._ensemble
-        self._outputs = tuple(outputs) or ensemble.outputs
-        self._sources = ensemble.writers(self._outputs)
-        self._readers = [(number, ensemble.sources[number]) for number in sorted(ensemble.needed(self._outputs))]
+        self._wiring = self._ensemble.wiring(outputs)
         self._depth += 1
-        self._pass_on(CLIENT, Answer(dict(tensors), {CLIENT: 0}))
+        self._pass_on(CLIENT, Answer(tensors, {CLIENT: 0}))
         self._close()
 
     def withdraw(self) -> None:
@@ -140,21 +186,25 @@ class Course:
 
     def _pass_on(self, writer: int, answer: Answer) -> None:
         """Start what can run with a new answer, and keep the outputs that it completes."""
-        readers = [(number, sources) for number, sources in self._readers if writer in sources]
-        is_output = writer in self._sources
-        if (is_output and len(self._sources) > 1) or any(len(sources) > 1 for _, sources in readers):
+        wiring = self._wiring
+        if writer in wiring.kept:
             self._answers.setdefault(writer, []).append(answer)
-        for number, sources in readers:
+        for number, sources in wiring.readers.get(writer, ()):
             for tensors, path in self._together(sources, writer, answer):
                 self._launch(number, tensors, path)
-        if is_output:
-            for tensors, _ in self._together(self._sources, writer, answer):
-                self._ready.append({name: tensors[name] for name in self._outputs if name in tensors})
+        if writer in wiring.sources:
+            for tensors, _ in self._together(wiring.sources, writer, answer):
+                self._ready.append({name: tensors[name] for name in wiring.outputs if name in tensors})
 
     def _together(
         self, sources: Sequence[int], writer: int, answer: Answer
-    ) -> Iterator[tuple[dict[str, object], dict[int, int]]]:
+    ) -> Iterable[tuple[Tensors, Mapping[int, int]]]:
         """Join the new answer with what the other sources gave, where they come from the same answers before them."""
+        return ((answer.tensors, answer.path),) if len(sources) == 1 else self._joined(sources, writer, answer)
+
+    def _joined(
+        self, sources: Sequence[int], writer: int, answer: Answer
+    ) -> Iterator[tuple[dict[str, object], dict[int, int]]]:
         kept = [[answer] if source == writer else list(self._answers.get(source, ())) for source in sources]
         for answers in product(*kept):
             path: dict[int, int] = {}
@@ -170,26 +220,52 @@ class Course:
     def _launch(self, number: int, tensors: Tensors, path: Mapping[int, int]) -> None:
         if self.has_ended:
             return
-        step = self._ensemble.steps[number]
-        inputs = {name: tensors[tensor] for name, tensor in step.input_map.items() if tensor in tensors}
-        self._begun += 1
+        inputs = {
+            name: tensors[tensor]
+            for name, tensor in self._ensemble.steps[number].input_map.items()
+            if tensor in tensors
+        }
         self._open += 1
+        if self._limits is not None and self._limits.is_full(number):
+            self._limits.waiting[number].append((inputs, path))
+        else:
+            self._start(number, inputs, path)
+
+    def _start(self, number: int, inputs: Tensors, path: Mapping[int, int]) -> None:
+        self._begun += 1
+        if self._limits is not None:
+            self._limits.active[number] += 1
         run, is_done = self._begun, False
 
         def told(outcome: Tensors | ServingError, is_last: bool) -> None:
             nonlocal is_done
-            is_done = is_done or is_last or isinstance(outcome, ServingError)
-            if is_done:
+            if is_last or isinstance(outcome, ServingError):
+                is_done = True
                 self._running.pop(run, None)
             self._told(number, outcome, path, is_done)
+            if is_done and self._limits is not None:
+                self._limits.active[number] -= 1
+                self._start_waiting(number, self._limits)
 
-        call_off = self._run(step, inputs, told)
+        call_off = self._run(self._ensemble.steps[number], inputs, told)
         if is_done:
             return
         if self.has_ended:
             call_off()
         else:
             self._running[run] = call_off
+
+    def _start_waiting(self, number: int, limits: "Limits") -> None:
+        """Start what waited for a run to end; one that answers at once comes here again, and finds us at it."""
+        waiting = limits.waiting[number]
+        if number in limits.starting or not waiting:
+            return
+        limits.starting.add(number)
+        try:
+            while waiting and not limits.is_full(number) and not self.has_ended:
+                self._start(number, *waiting.popleft())
+        finally:
+            limits.starting.discard(number)
 
     def _told(self, number: int, outcome: Tensors | ServingError, path: Mapping[int, int], is_last: bool) -> None:
         if self.has_ended:

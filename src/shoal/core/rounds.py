@@ -21,6 +21,10 @@ class Round(Protocol):
         """Give the places in `heads` of those that leave now. They are the first of each sequence, by its slot."""
         ...
 
+    def rows(self, slots: Sequence[int]) -> int:
+        """Count the rows of an execution of these slots."""
+        ...
+
     def describe(self) -> dict[str, object]:
         """Tell what it was given."""
         ...
@@ -45,6 +49,10 @@ class Direct:
         if len(heads) < self.utilization * self.limit and now < until:
             return WaitUntil(until, "utilization")
         return [index for index, head in enumerate(heads) if head.group == oldest.group]
+
+    def rows(self, slots: Sequence[int]) -> int:
+        """Count those below the last too, whether or not they have a request."""
+        return slots[-1] + 1
 
     def describe(self) -> dict[str, object]:
         """Tell what it was given."""
@@ -76,6 +84,10 @@ class Oldest:
                 return WaitUntil(until, reason)
             case leave:
                 return by_age[: leave.rows]  # each has one row
+
+    def rows(self, slots: Sequence[int]) -> int:
+        """Count the requests."""
+        return len(slots)
 
     def describe(self) -> dict[str, object]:
         """Tell what it was given."""

@@ -222,6 +222,7 @@ class SequenceBatcher:
         self._made += 1
         batch = Batch(self._made, requests, "sequence", now)
         batch.slots = tuple(slots)
+        batch.rows = self.policy.rows(batch.slots)
         return batch
 
     def sent(self, batch: Batch, now: float) -> None:

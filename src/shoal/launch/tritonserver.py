@@ -11,6 +11,7 @@ from shoal import app
 from shoal.app import App
 from shoal.config.deployment import Deployment
 from shoal.config.devices import machine
+from shoal.config.exposure import open_repository
 from shoal.config.tritonserver import BARE, KNOWN, WITHOUT_EFFECT, deployment, parse
 from shoal.errors import ServingError
 from shoal.launch.command import Run, say
@@ -76,6 +77,12 @@ def _introduce(found: Deployment) -> None:
     assert found.triton is not None
     repositories = ", ".join(found.triton.repositories)
     log.info("Shoal %s in the place of Triton %s: model repository %s", __version__, COMPATIBLE, repositories)
+    if open_to := open_repository(found.server, found.triton):
+        log.warning(
+            "%s: as upstream has it, whoever reaches this port can load and unload models; "
+            "--http-restricted-api and --grpc-restricted-protocol ask for a header",
+            " and ".join(open_to),
+        )
     for note in found.notes:
         log.warning("%s", note)
 

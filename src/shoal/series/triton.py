@@ -87,10 +87,12 @@ class ModelSeries:
 
     def batch(self, counters: Counters, batch: "Batch", now: float) -> None:
         """Count a batch that has ended, and those of its requests that were answered or failed for good."""
-        answered = [request for request in batch.requests if request.state.name == "ANSWERED"]
-        for request in batch.requests:
-            if request.state.name == "FAILED":
-                self.fail_ns += max(0, round((request.answered - request.arrived) * NANO))
+        answered = batch.requests
+        if batch.answered < len(answered):
+            for request in answered:
+                if request.state.name == "FAILED":
+                    self.fail_ns += max(0, round((request.answered - request.arrived) * NANO))
+            answered = [request for request in answered if request.state.name == "ANSWERED"]
         stages = batch.stages
         if stages is None:
             return  # its worker died over it: nothing was executed to its end
@@ -186,8 +188,15 @@ class Series:
         """Give a model's statistics as clients read them."""
         return self._models[counters].shown(counters)
 
-    def page(self, models: Iterable[tuple[Counters, int, Labels, bool]]) -> str:
-        """Write the metrics page: of each model its counters, requests waiting, labels of its own, and cache or not."""
+    def page(
+        self,
+        models: Iterable[tuple[Counters, int, Labels, bool]],
+        gauges: Iterable[tuple[str, str, float]] = (),
+    ) -> str:
+        """Write the metrics page: of each model its counters, requests waiting, labels of its own, and cache or not.
+
+        `gauges` are of the whole server: name, words and value.
+        """
         rows: dict[str, list[tuple[str, float]]] = {name: [] for name, _ in (*COUNTERS, *CACHE)}
         pending: list[tuple[str, float]] = []
         for counters, waiting, tags, is_cached in models:
@@ -217,6 +226,7 @@ class Series:
             "gauge", pending,
         )  # fmt: skip
         lines += [line for name, help in CACHE if rows[name] for line in _family(name, help, "counter", rows[name])]
+        lines += [line for name, help, value in gauges for line in _family(name, help, "gauge", [("", value)])]
         return "".join(f"{line}\n" for line in (*lines, *self._machine_lines()))
 
     def _machine_lines(self) -> list[str]:

@@ -43,6 +43,8 @@ class ResponseCache(Generic[T]):
         self.hits = 0
         self.misses = 0
         self.evictions = 0
+        self.looked_up = 0.0  # s spent on that
+        self.inserted = 0.0
         self._entries: OrderedDict[bytes, tuple[T, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -58,11 +60,15 @@ class ResponseCache(Generic[T]):
         self._entries.move_to_end(key)
         return found[0]
 
+    def fits(self, size: int) -> bool:
+        """Say whether an answer of this many bytes could be kept."""
+        return size + OVERHEAD <= self.size
+
     def put(self, key: bytes, answer: T, size: int) -> bool:
         """Keep an answer of this many bytes; False: it is larger than the whole cache. The first to come stays."""
-        size += OVERHEAD
-        if size > self.size:
+        if not self.fits(size):
             return False
+        size += OVERHEAD
         if key in self._entries:
             self._entries.move_to_end(key)
             return True
@@ -78,3 +84,17 @@ class ResponseCache(Generic[T]):
         """Let everything go."""
         self._entries.clear()
         self.used = 0
+
+    def gauges(self) -> list[tuple[str, str, float]]:
+        """Give what can be said of the whole cache: name, words, value."""
+        looked_up, inserted = round(1e6 * self.looked_up), round(1e6 * self.inserted)
+        return [
+            ("nv_cache_util", "Cache utilization [0.0 - 1.0]", self.used / self.size),
+            ("nv_cache_num_entries", "Number of responses stored in response cache", len(self)),
+            ("nv_cache_num_hits", "Number of cache hits in response cache", self.hits),
+            ("nv_cache_num_misses", "Number of cache misses in response cache", self.misses),
+            ("nv_cache_num_lookups", "Number of cache lookups in response cache", self.hits + self.misses),
+            ("nv_cache_num_evictions", "Number of cache evictions in response cache", self.evictions),
+            ("nv_cache_lookup_duration", "Total cache lookup duration (hit and miss), in microseconds", looked_up),
+            ("nv_cache_insertion_duration", "Total cache insertion duration, in microseconds", inserted),
+        ]

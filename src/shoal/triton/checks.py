@@ -85,9 +85,13 @@ def _sequence(sequences: Any, message: Any) -> Iterator[str]:
             if size > message.max_batch_size:
                 yield f"sequence batching preferred batch size must be <= max batch size for {name}"
     seen: set[str] = set()
+    names: set[str] = set()
     for tensor in sequences.control_input:
         if not tensor.name:
             yield f"sequence batching control tensor must have a name for {name}"
+        if tensor.name in names:
+            yield f"sequence batching specifies control tensor '{tensor.name}' more than once for {name}"
+        names.add(tensor.name)
         for control in tensor.control:
             kind = value_name(control, "kind")
             if kind in seen:

@@ -1,19 +1,17 @@
 """Control: which models of the repositories are loaded, and what changes that: a start, a client, a file."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from shoal.config.triton import TritonSettings
+from shoal.config.model import ModelConfig
 from shoal.core.model import Model
 from shoal.core.repository import Repository
 from shoal.errors import ConfigError, InvalidInput, LoadFailed, ServingError, SourceNotFound, Unavailable
-from shoal.triton.ensemble import Settings
 from shoal.triton.held import TWICE, UNLOADED, Edition, Held, IndexEntry
-from shoal.triton.repository import Folders, Found
+from shoal.triton.repository import Found
 from shoal.triton.source import Source, Value, reason_of
 
 log = logging.getLogger("shoal.triton")
@@ -80,6 +78,10 @@ class Control:
     def is_ready(self) -> bool:
         """Say whether the server is ready: started and, where that is strict, with no model on its way or failed."""
         return self._is_up and (not self._is_strict or all(held.is_ready for held in self._held.values()))
+
+    def knows(self, name: str) -> bool:
+        """Say whether a model was loaded, though it may not be now."""
+        return name in self._held
 
     async def index(self, *, ready: bool = False) -> list[IndexEntry]:
         """List every model of the repositories and every one that was loaded; or only what is ready."""
@@ -176,6 +178,7 @@ class Control:
         held.is_gone = False
         try:
             parts = await self._parts(found, ())
+            self._source.check(found, parts)
             async with held.lock:
                 held.is_named |= is_named
                 if only_if_needed and held.serving:
@@ -189,9 +192,9 @@ class Control:
             raise InvalidInput(words) from None
         await self._bring_dependents(found.name)
 
-    async def _parts(self, found: Found, above: tuple[str, ...]) -> dict[str, Settings]:
-        """Give the settings of the models that an ensemble is made of; those that do not serve are loaded first."""
-        parts: dict[str, Settings] = {}
+    async def _parts(self, found: Found, above: tuple[str, ...]) -> list[ModelConfig]:
+        """Give the settings of each step's model in an ensemble; those that do not serve are loaded first."""
+        serving: dict[str, dict[int, Model]] = {}
         path = (*above, found.name)
         for name in found.steps:
             if name in path:
@@ -206,8 +209,13 @@ class Control:
             for version in sorted(wanted - {-1} - held.serving.keys()):
                 need = f"depends on '{name}' whose required version {version} is not loaded."
                 raise ConfigError(f"ensemble '{found.name}' {need}")
-            parts[name] = held.serving[max(held.serving)].config.settings
-        return parts
+            serving[name] = held.serving
+        return [
+            serving[step.model_name][
+                step.model_version if step.model_version > 0 else max(serving[step.model_name])
+            ].config
+            for step in found.message.ensemble_scheduling.step
+        ]
 
     async def _bring_part(self, name: str, ensemble: str, path: tuple[str, ...]) -> None:
         unavailable = NOT_THERE.format(ensemble=ensemble, name=name)
@@ -225,10 +233,13 @@ class Control:
         """Load the ensembles again that a model is part of: they look at what it is now, or come back with it."""
         for held in [held for held in self._held.values() if name in held.steps and held.is_wanted]:
             assert held.found is not None
-            with contextlib.suppress(ServingError):  # it has been logged
+            try:
                 await self._bring(held.found, is_named=False)
+            except ServingError:  # it has been logged
+                self._unload(held, unload_dependents=False)  # it was made for what is no more
+                held.is_wanted = True
 
-    async def _load_versions(self, held: Held, found: Found, parts: Mapping[str, Settings]) -> dict[int, Model]:
+    async def _load_versions(self, held: Held, found: Found, parts: Sequence[ModelConfig]) -> dict[int, Model]:
         """Load every version beside what serves; when one fails none stays, and why is raised."""
         was, is_fresh = dict(held.editions), not held.serving
         if is_fresh:
@@ -256,7 +267,7 @@ class Control:
             told, "\n".join(filter(None, (getattr(error, "traceback", "") for error in failures.values())))
         )
 
-    async def _load_version(self, found: Found, version: int, parts: Mapping[str, Settings]) -> Model | ServingError:
+    async def _load_version(self, found: Found, version: int, parts: Sequence[ModelConfig]) -> Model | ServingError:
         async with self._turns:
             try:
                 return await self._repository.load(await self._source.config(found, version, parts))
@@ -312,12 +323,19 @@ class Control:
         self._drain(model, edition, held)
 
     def _drain(self, model: Model, edition: Edition | None, held: Held) -> None:
+        """Let a model finish, once the ensembles that need it have finished."""
         self._draining.append(model)
-        _keep(self._drains, self._drained(model, edition, held))
+        above = [drain for other in self._held.values() if held.name in other.steps for drain in other.drains]
+        drain = _keep(self._drains, self._drained(model, edition, held, above))
+        held.drains.add(drain)
+        drain.add_done_callback(held.drains.discard)
 
-    async def _drained(self, model: Model, edition: Edition | None, held: Held) -> None:
+    async def _drained(
+        self, model: Model, edition: Edition | None, held: Held, above: Sequence[asyncio.Task[None]]
+    ) -> None:
         version = int(model.version)
         try:
+            await asyncio.gather(*above, return_exceptions=True)
             await model.drain(self._drain_within)
         finally:
             self._draining.remove(model)
@@ -357,30 +375,3 @@ def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> as
     tasks.add(task)
     task.add_done_callback(tasks.discard)
     return task
-
-
-def control_of(repository: Repository, settings: TritonSettings, *, drain_within: float) -> Control:
-    """Make what looks after the models of a server's repositories."""
-    folders = Folders(
-        [Path(path) for path in settings.repositories],
-        config_name=settings.config_name,
-        must_have_settings=not settings.completes,
-    )
-    source = Source(
-        folders,
-        range(settings.gpus),
-        completes=settings.completes,
-        is_adaptive=settings.is_adaptive,
-        default_max_batch_size=settings.default_max_batch_size,
-    )
-    return Control(
-        repository,
-        source,
-        mode=settings.mode,
-        at_start=settings.load_models,
-        poll_every=settings.poll_every,
-        exit_on_error=settings.exit_on_error,
-        strict_readiness=settings.strict_readiness,
-        at_once=settings.loads_at_once,
-        drain_within=drain_within,
-    )

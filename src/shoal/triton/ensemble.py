@@ -1,21 +1,37 @@
 """Whether the models of an ensemble fit together: tensors that exist, of one datatype and one shape."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
+from shoal.config.model import ModelConfig
 from shoal.errors import ConfigError
 
 Settings = Mapping[str, Any]  # a completed configuration in JSON's form
 
 
-def check_ensemble(ensemble: Settings, models: Mapping[str, Settings]) -> None:
-    """Raise ConfigError where a step does not fit; `models` are those of its steps, by name."""
+class Said(NamedTuple):
+    """What a model says of a tensor."""
+
+    model: str
+    datatype: str
+    dims: list[int]
+    has_rows: bool
+
+    @property
+    def shape(self) -> list[int]:
+        """The dims with the batch."""
+        return [-1, *self.dims] if self.has_rows else self.dims
+
+
+def check_ensemble(ensemble: Settings, models: Sequence[Settings]) -> None:
+    """Raise ConfigError where a step does not fit; `models` are those of its steps, one for each."""
     name = ensemble["name"]
-    tensors: dict[str, tuple[str, str, list[int]]] = {}  # who said so, datatype, shape
+    tensors: dict[str, Said] = {}
     for tensor in [*ensemble["input"], *ensemble["output"]]:
-        _agree(name, tensor["name"], (name, tensor["data_type"], _shape(tensor, ensemble)), tensors)
-    for step in ensemble["ensemble_scheduling"]["step"]:
-        model = models[step["model_name"]]
+        _agree(name, tensor["name"], _said(tensor, ensemble), tensors)
+    for step, model in zip(ensemble["ensemble_scheduling"]["step"], models, strict=True):
         _check_batch(ensemble, model)
         for side, mapping, words in (
             ("input", step["input_map"], "is mapping to non-existing input"),
@@ -27,16 +43,32 @@ def check_ensemble(ensemble: Settings, models: Mapping[str, Settings]) -> None:
                     raise ConfigError(
                         f"in ensemble {name}, ensemble tensor {tensor} {words} {own} in model {model['name']}"
                     )
-                said = (model["name"], known[own]["data_type"], _shape(known[own], model))
-                _agree(name, tensor, said, tensors)
-        needed = {tensor["name"] for tensor in model["input"] if not tensor["optional"]}
-        if missing := sorted(needed - set(step["input_map"])):
-            raise ConfigError(f"in ensemble {name}, nothing is mapped to input(s) {missing} of model {model['name']}")
+                _agree(name, tensor, _said(known[own], model), tensors)
+        for tensor in model["input"]:
+            if not tensor["optional"] and tensor["name"] not in step["input_map"]:
+                raise ConfigError(
+                    f"in ensemble {name}, input {tensor['name']} in model {model['name']} is not mapped to any "
+                    "ensemble tensors"
+                )
 
 
-def is_decoupled(models: Mapping[str, Settings]) -> bool:
+def is_decoupled(models: Iterable[Settings]) -> bool:
     """Say whether an ensemble of these answers any number of times: as soon as one of them does."""
-    return any(model.get("model_transaction_policy", {}).get("decoupled", False) for model in models.values())
+    return any(model.get("model_transaction_policy", {}).get("decoupled", False) for model in models)
+
+
+def label(ensemble: ModelConfig, models: Sequence[ModelConfig]) -> ModelConfig:
+    """Give an ensemble's outputs the labels of the members' outputs that they are; its own come first."""
+    interface, scheduling = ensemble.interface, ensemble.scheduling
+    assert interface is not None and scheduling is not None and scheduling.ensemble_scheduling is not None
+    labels = {
+        step.output_map[spec.name]: spec.labels
+        for step, model in zip(scheduling.ensemble_scheduling.step, models, strict=True)
+        for spec in (model.interface.outputs if model.interface else ())
+        if spec.name in step.output_map
+    }
+    outputs = [replace(spec, labels=spec.labels or labels.get(spec.name, spec.labels)) for spec in interface.outputs]
+    return replace(ensemble, interface=replace(interface, outputs=outputs))
 
 
 def _check_batch(ensemble: Settings, model: Settings) -> None:
@@ -46,27 +78,23 @@ def _check_batch(ensemble: Settings, model: Settings) -> None:
         raise ConfigError(f"ensemble {ensemble['name']} allows maximum batch size {most}, but {contains}")
 
 
-def _agree(
-    ensemble: str,
-    tensor: str,
-    said: tuple[str, str, list[int]],
-    tensors: dict[str, tuple[str, str, list[int]]],
-) -> None:
+def _agree(ensemble: str, tensor: str, said: Said, tensors: dict[str, Said]) -> None:
     before = tensors.setdefault(tensor, said)
     of = f"in ensemble {ensemble}, ensemble tensor {tensor}"
-    if before[1] != said[1]:
-        by = f"{before[1]} is inferred from model {before[0]} while {said[1]} is inferred from model {said[0]}"
-        raise ConfigError(f"{of}: inconsistent data type: {by}")
-    if not _fit(before[2], said[2]):
-        told = (
-            f"{_text(before[2])} is inferred from model {before[0]}",
-            f"{_text(said[2])} is inferred from model {said[0]}",
-        )
-        raise ConfigError(f"{of}: inconsistent shape: {' while '.join(told)}")
+    if before.datatype != said.datatype:
+        one, other = before.datatype, said.datatype
+        raise ConfigError(f"{of}: inconsistent data type: {_inferred(one, before)} while {_inferred(other, said)}")
+    if not _fit(before.dims, said.dims) and not _fit(before.shape, said.shape):
+        one, other = _text(before.shape), _text(said.shape)
+        raise ConfigError(f"{of}: inconsistent shape: {_inferred(one, before)} while {_inferred(other, said)}")
 
 
-def _shape(tensor: Mapping[str, Any], model: Settings) -> list[int]:
-    return [-1, *tensor["dims"]] if model["max_batch_size"] > 0 else list(tensor["dims"])
+def _said(tensor: Mapping[str, Any], model: Settings) -> Said:
+    return Said(model["name"], tensor["data_type"], list(tensor["dims"]), model["max_batch_size"] > 0)
+
+
+def _inferred(what: str, said: Said) -> str:
+    return f"{what} is inferred from model {said.model}"
 
 
 def _fit(one: Sequence[int], other: Sequence[int]) -> bool:

@@ -57,6 +57,7 @@ class Held:
         self.name = name
         self.lock = asyncio.Lock()
         self.editions: dict[int, Edition] = {}
+        self.drains: set[asyncio.Task[None]] = set()  # of versions that finish what they have
         self.found: Found | None = None  # what serves, or served last
         self.is_named = False  # somebody asked for it, rather than an ensemble that needs it
         self.is_wanted = False  # it comes back with the models it is made of

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shoal.config.load import model_config
-from shoal.config.model import Batching, Interface, MicroBatching, ModelConfig, TensorSpec
+from shoal.config.model import Batching, Interface, ModelConfig, TensorSpec
 from shoal.config.scheduling import scheduling_of
 from shoal.errors import ConfigError
 from shoal.triton.checks import check_settings
@@ -17,7 +17,6 @@ from shoal.triton.tensors import check_complete
 
 STARTUP = 600.0  # s to load and warm up; the other server has no limit
 RESPONSE = 3600.0  # s for one batch; the other server has no limit
-AT_ONCE = 16  # batches of a decoupled model that answer at the same time
 SHARING = ("onnxruntime", "pytorch", "identity")  # instances are threads that share the weights
 
 
@@ -59,17 +58,9 @@ def make(message: Any, found: Found, version: int, gpus: Sequence[int], *, is_ad
         "url": str(found.folder),
         "batching": (batching := batching_of(settings, is_adaptive=is_adaptive)),
         "scheduling": None if batching.policy == "adaptive" else scheduling,
-        "micro_batching": _streaming(message),
         "interface": interface_of(message, found.folder),
     }
     return model_config(values, f"model '{found.name}'")
-
-
-def _streaming(message: Any) -> MicroBatching:
-    """Let several batches of a decoupled Python model answer at once."""
-    if message.backend == "python" and message.model_transaction_policy.decoupled:
-        return MicroBatching(parallelism={"inference": AT_ONCE})
-    return MicroBatching()
 
 
 def interface_of(message: Any, folder: Path) -> Interface:

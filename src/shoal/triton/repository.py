@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from shoal.config import pbtxt
+from shoal.config.scheduling import scheduling_of
+from shoal.core.ensemble import Ensemble
 from shoal.errors import ConfigError, SourceNotFound
 from shoal.triton.checks import check_settings
+from shoal.triton.form import config_json
 from shoal.triton.normalise import deduce_backend, fill_in
 
 VERSION = re.compile(r"[1-9]\d{0,17}")
@@ -124,8 +127,17 @@ def understand(name: str, folder: Path, message: Any, *, deduce: bool) -> Found:
     first = folder / min(map(str, present)) if present else None
     deduce_backend(message, set(os.listdir(first)) if first and deduce else set())
     check_settings(message)
+    if message.WhichOneof("scheduling_choice") == "ensemble_scheduling":
+        _check_graph(message)
     fill_in(message)
     return Found(name, folder, message, chosen(message.version_policy, present))
+
+
+def _check_graph(message: Any) -> None:
+    """See that no step of an ensemble waits for itself."""
+    steps = scheduling_of(config_json(message), message.name).ensemble_scheduling
+    assert steps is not None
+    Ensemble(message.name, [tensor.name for tensor in message.input], [tensor.name for tensor in message.output], steps)
 
 
 def versions_in(folder: Path) -> list[int]:

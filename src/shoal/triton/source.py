@@ -12,7 +12,7 @@ from shoal.config import pbtxt
 from shoal.config.model import ModelConfig
 from shoal.errors import ConfigError, InvalidInput, ServingError
 from shoal.triton.complete import complete, is_complete
-from shoal.triton.ensemble import Settings, check_ensemble, is_decoupled
+from shoal.triton.ensemble import check_ensemble, is_decoupled, label
 from shoal.triton.form import config_json
 from shoal.triton.making import make
 from shoal.triton.repository import Folders, Found, Stamp, check_name, understand
@@ -78,8 +78,8 @@ class Source:
             self._drop(folder)
             raise
 
-    async def config(self, found: Found, version: int, parts: Mapping[str, Settings]) -> ModelConfig:
-        """Make the settings of one version; `parts` are those of an ensemble's models."""
+    async def config(self, found: Found, version: int, parts: Sequence[ModelConfig]) -> ModelConfig:
+        """Make the settings of one version; `parts` are those of an ensemble's models, one for each step."""
         message = type(found.message)()
         message.CopyFrom(found.message)
         if self._completes and not is_complete(message):
@@ -90,9 +90,14 @@ class Source:
             if message.name != found.name:
                 raise ConfigError(f"the completed configuration is of '{message.name}', not of '{found.name}'")
         if found.steps:
-            message.model_transaction_policy.decoupled = is_decoupled(parts)
-            check_ensemble(config_json(message), parts)
-        return await asyncio.to_thread(make, message, found, version, self._gpus, is_adaptive=self._is_adaptive)
+            message.model_transaction_policy.decoupled = is_decoupled(part.settings for part in parts)
+        config = await asyncio.to_thread(make, message, found, version, self._gpus, is_adaptive=self._is_adaptive)
+        return label(config, parts) if found.steps else config
+
+    def check(self, found: Found, parts: Sequence[ModelConfig]) -> None:
+        """Raise ConfigError where the models of an ensemble, one for each step, do not fit together."""
+        if found.steps:
+            check_ensemble(config_json(found.message), [part.settings for part in parts])
 
     def settle(self, found: Found) -> None:
         """Hear that a model was loaded, or failed to: from now on its files are removed when nobody names them."""

@@ -129,8 +129,18 @@ def _batch_tensors(message: Any) -> Iterator[str]:
 
 
 def _states(message: Any, folder: Path) -> Iterator[str]:
+    seen: set[str] = set()
     for state in message.sequence_batching.state:
         of = f"state input '{state.input_name}'"
+        if not state.input_name or not state.output_name:
+            yield f"sequence batching state must specify 'input_name' and 'output_name' for {message.name}"
+        if {state.input_name, state.output_name} & seen:
+            yield f"sequence batching specifies the tensors of {of} more than once for {message.name}"
+        seen |= {state.input_name, state.output_name}
+        if value_name(state, "data_type") in ("TYPE_INVALID", str(state.data_type)):
+            yield f"{of} must specify 'data_type' for {message.name}"
+        if not state.dims or any(size < 1 and size != -1 for size in state.dims):
+            yield f"{of} must specify 'dims', each of which {SIZES} for {message.name}"
         if len(state.initial_state) > 1:
             found = f"Found '{len(state.initial_state)}' elements."
             yield f"initial_state field for {of} must contain exactly one or zero element. {found}"
@@ -146,6 +156,9 @@ def _initial(initial: Any, state: Any, of: str, folder: Path) -> Iterator[str]:
         yield f"{field} does not match the state data type."
     if any(size == -1 for size in initial.dims):
         yield f"'initial_state' field for state input name '{state.input_name}' contains variable dimensions."
+    if len(initial.dims) != len(state.dims):
+        field = "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions"
+        yield f"{field} for {of}. {len(initial.dims)} != {len(state.dims)}"
     for got, wanted in zip(initial.dims, state.dims, strict=False):
         if wanted not in (-1, got):
             mismatch = f"doesn't match 'state' dim description. {got} != {wanted}"
@@ -154,7 +167,7 @@ def _initial(initial: Any, state: Any, of: str, folder: Path) -> Iterator[str]:
         case "data_file":
             yield from _file(folder / "initial_state", initial.data_file, "initial_state")
         case None:
-            yield f"initial_state of {of} must have zero_data or data_file"
+            yield f"initial_state setting expects {of} to have state_data set: zero_data or data_file"
 
 
 def _warmup(message: Any, folder: Path) -> Iterator[str]:

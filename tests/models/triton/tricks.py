@@ -143,7 +143,10 @@ class TritonPythonModel:
         return respond(given(request))
 
     def call(self, request):
-        pb_utils.InferenceRequest(inputs=[], requested_output_names=["Y"], model_name="other").exec()
+        asking = pb_utils.InferenceRequest(
+            inputs=request.inputs(), requested_output_names=["OUT"], model_name="other", request_id="id"
+        )
+        return asking.exec()
 
     def environment(self, request):
         return pb_utils.InferenceResponse([pb_utils.Tensor("TOLD", np.array([os.environ.get("BEE", "")], object))])

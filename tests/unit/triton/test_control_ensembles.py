@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import InvalidInput
+from shoal.core.model import Life, Model
+from shoal.errors import InvalidInput, ServingError
+from tests.support import ask
 from tests.unit.triton.repositories import BATCHED, PLAIN, ensemble, put, step
 from tests.unit.triton.yard import Yard, run
 
@@ -20,6 +22,10 @@ def root(tmp_path: Path) -> Path:
 
 def write(root: Path, name: str, version: str, text: str) -> None:
     (root / name / version / "model.py").write_text(text)
+
+
+def lives(*models: Model) -> list[Life]:
+    return [model.life for model in models]
 
 
 def parts(root: Path) -> None:
@@ -172,6 +178,116 @@ def test_an_ensemble_of_a_decoupled_model_is_decoupled(root: Path) -> None:
         interface = yard.repository.find("both").config.interface
         assert interface is not None
         assert interface.is_decoupled
+
+    run(work())
+
+
+def test_a_member_finishes_after_the_ensembles_that_need_it(root: Path) -> None:
+    async def work() -> None:
+        parts(root)
+        write(root, "first", "1", "")
+        yard = Yard(root)
+        await yard.control.start()
+        await yard.control.load("both")
+        first, both = yard.repository.find("first"), yard.repository.find("both")
+        asked = ask()
+        both.scheduler.offer(asked, 0.0)  # it is under way, and its steps are not asked yet
+        yard.control.unload("first")
+        await yard.settle()
+
+        assert yard.repository.names() == ["second"]
+        assert lives(first, both) == [Life.READY, Life.DRAINING], "a step may still need it"
+        both.withdraw(asked)
+        await yard.settle()
+        assert lives(first, both) == [Life.UNLOADED, Life.UNLOADED]
+
+    run(work())
+
+
+def test_an_ensemble_that_is_unloaded_with_its_members_finishes_before_them(root: Path) -> None:
+    async def work() -> None:
+        parts(root)
+        yard = Yard(root)
+        await yard.control.start()
+        await yard.control.load("both")
+        second, both = yard.repository.find("second"), yard.repository.find("both")
+        asked = ask()
+        both.scheduler.offer(asked, 0.0)
+        yard.control.unload("both", unload_dependents=True)
+        await yard.settle()
+        assert yard.repository.names() == []
+        assert lives(second) == [Life.READY]
+        both.withdraw(asked)
+        await yard.settle()
+        assert lives(second) == [Life.UNLOADED]
+
+    run(work())
+
+
+def test_a_step_is_held_against_the_version_it_names(root: Path) -> None:
+    async def work() -> None:
+        put(root, "first", BATCHED.replace("max_batch_size: 8", "max_batch_size: 4") + ALL, "1", "2")
+        put(root, "right", ensemble(step("first", version=2), size=4), file="")
+        put(root, "wrong", ensemble(step("first", version=2), size=8), file="")
+        yard = Yard(root)
+        await yard.control.start()
+        await yard.control.load("right")
+
+        with pytest.raises(InvalidInput) as refused:
+            await yard.control.load("wrong")
+        words = "contains model first which only allows maximum batch size to be 4"
+        assert str(refused.value) == (
+            f"load failed for model 'wrong': ensemble wrong allows maximum batch size 8, but it {words}\n"
+        )
+        assert ("wrong",) in await yard.index()
+
+    run(work())
+
+
+def test_an_ensemble_that_its_new_member_does_not_fit_is_away_until_it_fits_again(root: Path) -> None:
+    async def work() -> None:
+        parts(root)
+        yard = Yard(root)
+        await yard.control.start()
+        await yard.control.load("both")
+        put(root, "first", BATCHED.replace("dims: [ 4 ]", "dims: [ 5 ]"))
+        await yard.control.load("first")
+        await yard.settle()
+        assert yard.repository.names() == ["first", "second"]
+        assert ("both", "1", "UNAVAILABLE", "unloaded") in await yard.index()
+        put(root, "first")
+        await yard.control.load("first")
+
+        assert yard.repository.names() == ["both", "first", "second"]
+
+    run(work())
+
+
+def test_answers_of_an_ensemble_with_many_are_not_kept(root: Path) -> None:
+    async def work() -> None:
+        parts(root)
+        put(root, "second", BATCHED + "model_transaction_policy { decoupled: true }")
+        kept = ensemble(step("first", target="mid"), step("second", source="mid")) + "response_cache { enable: true }"
+        put(root, "both", kept, file="")
+        yard = Yard(root)
+        await yard.control.start()
+
+        with pytest.raises(InvalidInput, match="Response Cache does not currently support model both with 'decoupled'"):
+            await yard.control.load("both")
+
+    run(work())
+
+
+def test_a_graph_that_goes_round_is_not_even_read(root: Path) -> None:
+    async def work() -> None:
+        put(root, "first")
+        text = ensemble(step("first", "x", "y"), step("first", "y", "x"), step("first", "IN", "OUT"))
+        put(root, "round", text, file="")
+        yard = Yard(root)
+        await yard.control.start()
+
+        with pytest.raises(ServingError, match=r"failed to poll from model repository: .* goes round in a circle"):
+            await yard.control.load("round")
 
     run(work())
 

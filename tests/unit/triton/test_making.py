@@ -11,6 +11,10 @@ from shoal.triton.making import make, placement
 from shoal.triton.repository import Folders
 from tests.unit.triton.repositories import BATCHED, PLAIN, TENSORS, ensemble, put, step
 
+KIND = "data_type: TYPE_FP32 dims: 1"
+STATE = f'input_name: "A" output_name: "B" {KIND}'
+CONTROL = 'control_input { name: "C" control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } }'
+
 
 def made(root: Path, settings: str, *, gpus: int = 0, file: str = "model.py", is_adaptive: bool = False) -> ModelConfig:
     put(root, "m", settings, file=file)
@@ -142,8 +146,29 @@ def test_an_ensemble_has_no_processes_to_place(tmp_path: Path) -> None:
         (PLAIN + "instance_group { secondary_devices { } }", "specifies secondary_devices"),
         (BATCHED + "sequence_batching { iterative_sequence: true }", "m: .*iterative_sequence is not supported"),
         (
-            BATCHED + 'sequence_batching { state { input_name: "A" initial_state { name: "x" } } }',
-            "must have zero_data or data_file",
+            BATCHED + f'sequence_batching {{ state {{ {STATE} initial_state {{ name: "x" {KIND} }} }} }}',
+            "expects state input 'A' to have state_data set: zero_data or data_file",
+        ),
+        (
+            BATCHED + f'sequence_batching {{ state {{ {STATE} initial_state {{ name: "x" {KIND} dims: 1 }} }} }}',
+            "doesn't match the size of 'state' dimensions for state input 'A'. 2 != 1",
+        ),
+        (BATCHED + f"sequence_batching {{ state {{ {STATE} }} state {{ {STATE} }} }}", "'A' more than once for m"),
+        (
+            BATCHED + f'sequence_batching {{ state {{ input_name: "A" {KIND} }} }}',
+            "state must specify 'input_name' and 'output_name' for m",
+        ),
+        (
+            BATCHED + 'sequence_batching { state { input_name: "A" output_name: "B" dims: 1 } }',
+            "state input 'A' must specify 'data_type' for m",
+        ),
+        (
+            BATCHED + 'sequence_batching { state { input_name: "A" output_name: "B" data_type: TYPE_FP32 dims: 0 } }',
+            "state input 'A' must specify 'dims', each of which must be integer >= 1, or -1",
+        ),
+        (
+            BATCHED + f"sequence_batching {{ {CONTROL} {CONTROL.replace('START', 'READY')} }}",
+            "control tensor 'C' more than once for m",
         ),
         (
             PLAIN.replace("TYPE_FP32", "99"),

@@ -19,6 +19,9 @@ NOT_ALIKE = {
     "metrics": "model_metrics came after 2.51",
     "e_metric_family": "model_metrics came after 2.51",
     "sequence_iterative": "iterative sequences are refused: nothing reschedules requests",
+    "e_state_names": "a state that has no name could not be fed or kept",
+    "e_state_type": "a state that has no type could not be fed",
+    "e_state_dims": "a state that has no shape could not be fed",
     "e_order_delay_level": "order cannot be kept where any level delays requests, not only the default",
     "e_filename_path": "a model's file is not looked for outside its version",
     "wrong_runtime": "backends are part of the server",
@@ -50,7 +53,8 @@ def shown(tmp_path: Path, name: str) -> tuple[str, Any]:
     try:
         config = make(found.message, found, found.versions[-1], [])
         if found.steps:
-            check_ensemble(config.settings, {part: RECORDED[part]["config"] for part in found.steps})
+            steps = config.settings["ensemble_scheduling"]["step"]
+            check_ensemble(config.settings, [RECORDED[step["model_name"]]["config"] for step in steps])
     except ConfigError as error:
         return "loaded", reason_of(error).removeprefix("Invalid argument: " if found.steps else "")
     return "served", config.settings

@@ -1,4 +1,5 @@
 import logging
+import weakref
 from typing import Any
 
 import pytest
@@ -44,8 +45,18 @@ def told(error: BaseException) -> tuple[str, str, int]:
         (HandlerFailed("too dark"), ("handler", "too dark", 0)),
         (PredictionException("not today", 513), ("handler", "not today", 513)),
         (PredictionException("odd", True), ("handler", "Bees.inference raised PredictionException: odd : True", 0)),
-        (MemoryError(), ("handler", "Out of resources", 507)),
-        (OutOfMemoryError("CUDA out of memory"), ("handler", "Out of resources", 507)),
+        (MemoryError(), ("memory", "Out of resources", 507)),
+        (OutOfMemoryError("CUDA out of memory"), ("memory", "Out of resources", 507)),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), ("memory", "Out of resources", 507)),
+        (
+            ValueError("can't allocate memory"),
+            ("handler", "Bees.inference raised ValueError: can't allocate memory", 0),
+        ),
+        (
+            RuntimeError("CUDA error: device-side assert triggered"),
+            ("device", "Bees.inference raised RuntimeError: CUDA error: device-side assert triggered", 0),
+        ),
+        (RuntimeError("misaligned address"), ("handler", "Bees.inference raised RuntimeError: misaligned address", 0)),
         (ValueError("bad\nshape"), ("handler", "Bees.inference raised ValueError: bad shape", 0)),
         (SystemExit(3), ("handler", "Bees.inference raised SystemExit: 3", 0)),
         (KeyboardInterrupt(), ("handler", "Bees.inference raised KeyboardInterrupt", 0)),
@@ -66,12 +77,65 @@ def test_what_decode_cannot_read_is_the_inputs_fault(kind: type[Exception]) -> N
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError("odd"), HandlerFailed("odd"), PredictionException("odd"), MemoryError()]
+    ("error", "kind"),
+    [
+        (RuntimeError("odd"), "handler"),
+        (HandlerFailed("odd"), "handler"),
+        (PredictionException("odd"), "handler"),
+        (MemoryError(), "memory"),
+    ],
 )
-def test_anything_else_in_decode_is_the_handlers_fault(error: Exception) -> None:
+def test_anything_else_in_decode_is_not_the_inputs_fault(error: Exception, kind: str) -> None:
     (given,) = decode_each(failing(error), [b""])
     assert given is error
-    assert told(given)[0] == "handler"
+    assert told(given)[0] == kind
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CUDA out of memory. Tried to allocate 20.00 GiB",
+        "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried to allocate",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate",
+        "std::bad_alloc",
+    ],
+)
+def test_what_frameworks_say_when_memory_runs_out_is_known_by_its_words(text: str) -> None:
+    assert told(RuntimeError(text))[0] == "memory"
+
+
+def test_an_allocation_that_onnxruntime_could_not_make_is_known_by_its_module_and_words() -> None:
+    kind = type("RuntimeException", (Exception,), {"__module__": "onnxruntime.capi.onnxruntime_pybind11_state"})
+
+    assert told(kind("Failed to allocate memory for requested buffer of size 8589934592"))[0] == "memory"
+    assert told(kind("CUDA failure 700: an illegal memory access was encountered"))[0] == "device"
+    assert told(kind("Invalid shape"))[0] == "handler"
+
+
+@pytest.mark.parametrize("cause", ["CUDA out of memory", "CUDA error: an illegal memory access was encountered"])
+def test_an_error_that_a_backend_made_of_another_keeps_its_words_and_tells_what_it_was(cause: str) -> None:
+    error = HandlerFailed("PyTorch execute failure", status=500)
+    error.__cause__ = RuntimeError(cause)
+
+    assert told(error) == ("memory" if "out of" in cause else "device", "PyTorch execute failure", 500)
+
+
+def test_what_a_batch_without_memory_held_is_let_go_before_its_halves_run() -> None:
+    class Held:
+        """Something large."""
+
+    seen: list[weakref.ref[Held]] = []
+
+    def allocate() -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        raise MemoryError
+
+    try:
+        allocate()
+    except MemoryError as error:
+        failure(error, "x")
+        assert seen[0]() is None
 
 
 def users_code(_: Any) -> Any:

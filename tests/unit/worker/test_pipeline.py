@@ -117,6 +117,24 @@ def test_a_preprocess_of_the_users_own_is_given_rows() -> None:
     assert staged(Rows(), b"a", b"b")[0] == [b"A", b"B"]
 
 
+def test_a_batch_decoded_together_is_given_views_and_may_give_errors_in_place_of_items() -> None:
+    seen: list[type] = []
+
+    class Together(Handler):
+        def decode_batch(self, items: list[Any]) -> Any:
+            seen.extend(type(item) for item in items)
+            return [bytes(item) if len(item) < 3 else InvalidInput("too long") for item in items]
+
+        def inference(self, data: Any) -> Any:
+            return [item.upper() for item in data]
+
+    results, _ = staged(Together(), b"a", b"long", b"b")
+
+    assert [results[0], results[2]] == [b"A", b"B"]
+    assert messages(results)[1] == "too long"
+    assert seen == [memoryview] * 3
+
+
 @pytest.mark.parametrize("run", [inline, staged])
 def test_json_that_cannot_be_read_fails_its_item_alone(run: Callable[..., tuple[list[Result], Listener]]) -> None:
     seen: list[Any] = []
@@ -211,7 +229,7 @@ def test_a_stage_that_raises_fails_the_batch_and_lives(stage: str, error: BaseEx
     failed = listener.results(1, 2)
     assert failed[0] == failed[1]
     assert isinstance(failed[0], Failure)
-    assert failed[0].kind == "handler"
+    assert failed[0].kind == ("memory" if isinstance(error, MemoryError) else "handler")
     assert listener.results(2, 1) == [b"a"]
     assert isinstance(listener.ends[0], Ended)
     assert listener.ends[0].failure == failed[0], "a failure of all is said once"
@@ -271,6 +289,24 @@ def test_an_exception_given_by_a_stage_takes_its_item_out_of_the_next() -> None:
     results, _ = staged(Sieve(), b"", b"b", b"odd", b"c")
     assert [results[1], results[3]] == [b"b", b"c"]
     assert messages(results) == ["empty", "", "Sieve.inference raised RuntimeError: odd", ""]
+
+
+def test_requests_of_a_batch_that_got_no_memory_share_one_failure_and_the_others_are_answered() -> None:
+    results, listener = inline(lambda items: ["fine", MemoryError(), MemoryError("more")], b"", b"", b"")
+    end = listener.ends[0]
+
+    assert results[0] == b"fine"
+    assert isinstance(results[1], Failure)
+    assert results[1] is results[2] is end.failure
+    assert results[1].kind == "memory"
+
+
+def test_another_failure_of_one_stays_its_own_beside_those_without_memory() -> None:
+    results, listener = inline(lambda items: [MemoryError(), HandlerFailed("too dark", status=422)], b"", b"")
+
+    assert isinstance(results[1], Failure)
+    assert (results[1].message, results[1].status) == ("too dark", 422)
+    assert results[0] is listener.ends[0].failure
 
 
 def test_a_result_that_cannot_be_sent_fails_alone() -> None:

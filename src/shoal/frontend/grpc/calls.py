@@ -62,7 +62,7 @@ class Desk:
             raise Missing("model_name")
         if len(asked.parts) > MOST_PARTS:
             raise TooLarge(f"a request has at most {MOST_PARTS} inputs, got {len(asked.parts)}")
-        model = self.repository.find(asked.model, asked.version)
+        model = self.repository.pick(asked.model, asked.version, call.client)
         id = b"%b-%x" % (self._prefix, next(self._names))
         payload = Payload(asked.parts, asked.headers)
         request = Request(payload, on_answer, self.now(), id=id, client=call.client, deadline=deadline)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from google.protobuf import json_format
@@ -13,6 +13,7 @@ from shoal.frontend.grpc.calls import encode, one_message, parse
 from shoal.frontend.grpc.kserve_calls import Stream, Unary
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
 from shoal.frontend.grpc.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from shoal.frontend.kserve.access import Access
 from shoal.frontend.kserve.control import check_explicit, list_models
 from shoal.frontend.kserve.describe import model_config, model_metadata, server_metadata
 from shoal.frontend.kserve.desk import Desk
@@ -25,7 +26,6 @@ from shoal.frontend.rpc import Call, Code, Service
 log = logging.getLogger("shoal.kserve")
 PREFIX = "/inference.GRPCInferenceService/"
 HEALTH = "/grpc.health.v1.Health/Check"
-Guard = Callable[[str, Sequence[tuple[bytes, bytes]]], None]  # of a group of methods and a call's metadata
 GROUPS: Mapping[str, str] = {
     "ServerLive": "health",
     "ServerReady": "health",
@@ -44,14 +44,14 @@ GROUPS: Mapping[str, str] = {
 class KServe:
     """The service. Its parts are those of the routes over HTTP, and shared with them."""
 
-    def __init__(self, parts: Parts, *, guard: Guard | None = None) -> None:
+    def __init__(self, parts: Parts) -> None:
         self._desk = parts.desk
         self._control = parts.control
         self._statistics = parts.statistics
         self._about = parts.about
         self._trace = parts.trace
         self._logs = parts.logs
-        self._guard = guard
+        self._access = parts.grpc
         self._tasks: set[asyncio.Task[None]] = set()
 
     def services(self) -> dict[str, Service]:
@@ -89,19 +89,24 @@ class KServe:
         return self._desk.find(name, _version(version))
 
     @property
+    def access(self) -> Access:
+        """What a call's metadata may do."""
+        return self._access
+
+    @property
     def desk(self) -> Desk:
         """Where requests go."""
         return self._desk
 
     def _guarded(self, name: str, service: Service) -> Service:
-        guard = self._guard
-        if guard is None:
+        access = self._access
+        if not access.is_restricted:
             return service
         group = GROUPS.get(name, "model-repository" if name.startswith("Repository") else "shared-memory")
 
         def serve(call: Call) -> None:
             try:
-                guard(group, call.metadata)
+                access.check(group, call.metadata)
             except ServingError as error:
                 _turn_away(call, error)
             else:
@@ -220,7 +225,7 @@ class KServe:
 
 
 def _start(kind: type[Unary] | type[Stream], call: Call, service: KServe) -> None:
-    kind(call, service.desk, service.find)
+    kind(call, service.desk, service.find, service.access)
 
 
 def _method(kind: Any, answer: Callable[[Any], Any]) -> Service:

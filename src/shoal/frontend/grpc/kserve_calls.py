@@ -10,6 +10,7 @@ from shoal.frontend.grpc.calls import MOST_BEHIND, TOO_SLOW, encode, one_message
 from shoal.frontend.grpc.codes import Refusal, end
 from shoal.frontend.grpc.kserve_tensors import FINAL, read_asked, write_answer
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
+from shoal.frontend.kserve.access import Access
 from shoal.frontend.kserve.asked import Asked
 from shoal.frontend.kserve.calls import report
 from shoal.frontend.kserve.desk import Desk
@@ -65,10 +66,11 @@ class Pending:
 class Unary:
     """ModelInfer: one request, one answer."""
 
-    __slots__ = ("_call", "_desk", "_find", "_pending")
+    __slots__ = ("_access", "_call", "_desk", "_find", "_pending")
 
-    def __init__(self, call: Call, desk: Desk, find: Find) -> None:
+    def __init__(self, call: Call, desk: Desk, find: Find, access: Access) -> None:
         self._call = call
+        self._access = access
         self._desk = desk
         self._find = find
         self._pending: Pending | None = None
@@ -83,6 +85,7 @@ class Unary:
             if plan.interface.is_decoupled:
                 raise Unsupported(DECOUPLED)
             asked = read_asked(request, plan, self._desk.regions)
+            self._access.forward(asked, self._call.metadata)
             id = asked.id
             pending = self._pending = Pending(plan, asked, self._hear)
             pending.submit(self._desk, self._call)
@@ -125,8 +128,9 @@ class Slot:
 class Stream:
     """ModelStreamInfer: many requests, answered in their order; those to models of many answers as answers come."""
 
-    def __init__(self, call: Call, desk: Desk, find: Find) -> None:
+    def __init__(self, call: Call, desk: Desk, find: Find, access: Access) -> None:
         self._call = call
+        self._access = access
         self._desk = desk
         self._find = find
         self._is_strict = STRICT in [(name, value.lower()) for name, value in call.metadata]
@@ -149,7 +153,9 @@ class Stream:
             id = request.id
             plan = self._find(request.model_name, request.model_version)
             slot = None if plan.interface.is_decoupled else self._new_slot()
-            pending = Pending(plan, read_asked(request, plan, self._desk.regions), self._hear)
+            asked = read_asked(request, plan, self._desk.regions)
+            self._access.forward(asked, self._call.metadata)
+            pending = Pending(plan, asked, self._hear)
             self._open[pending] = slot
             pending.submit(self._desk, self._call)
         except ServingError as error:

@@ -25,6 +25,7 @@ CONTENTS: Mapping[str, str] = {  # datatype -> the field of InferTensorContents 
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
+WIDEST = {field: datatype for datatype, field in CONTENTS.items()}  # what each field holds, said by its widest
 FINAL = "triton_final_response"
 WANTS_FINAL = "triton_enable_empty_final_response"
 KINDS: Mapping[str, tuple[str, ...]] = {  # of the parameters that the server itself acts on
@@ -157,8 +158,8 @@ def _typed(tensor: "messages.ModelInferRequest.InferInputTensor", model: str) ->
     given = [found.name for found, _ in tensor.contents.ListFields()]
     if field is None or any(name != field for name in given):
         raise InvalidInput(
-            f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}' in "
-            f"{', '.join(given) or 'contents'}, expected datatype '{datatype}'"
+            f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}' of type "
+            f"'{WIDEST.get(next(iter(given), ''), '<invalid>')}', expected datatype '{datatype}'"
             + (f" in {field}" if field else ", which is sent in raw_input_contents only")
         )
     values = getattr(tensor.contents, field)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from functools import partial
 
-from shoal.core.batch import Batch
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
 from shoal.frontend.exchange import Exchange
@@ -14,6 +13,7 @@ from shoal.frontend.kserve.encodings import Encoding, UnknownEncoding, pack
 from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.status import error_body, explain
 from shoal.frontend.status import JSON, error_head
+from shoal.frontend.timing import note_of
 from shoal.payload import Result
 
 log = logging.getLogger("shoal.inference")
@@ -45,12 +45,10 @@ def report(error: ServingError, plan: Plan, id: str) -> None:
 
 def timing(request: Request) -> bytes:
     """Say where the time went."""
-    batch = request.batch
-    assert batch is not None
-    return b"Server-Timing: queue;dur=%.3f, %b\r\n" % (
-        1000 * (request.batched - request.arrived),
-        batch.note or _note(batch),
-    )
+    queue, batch = 1000 * (request.batched - request.arrived), request.batch
+    if batch is None:  # its answer waited for those before it, and the batch is no more
+        return b"Server-Timing: queue;dur=%.3f\r\n" % queue
+    return b"Server-Timing: queue;dur=%.3f, %b\r\n" % (queue, batch.note or note_of(batch))
 
 
 class Call:
@@ -193,18 +191,3 @@ class StreamCall(Call):
 
 def _send_packed(exchange: Exchange, head: bytes, packing: "asyncio.Future[bytes]") -> None:
     exchange.respond(200, packing.result(), head)
-
-
-def _note(batch: Batch) -> bytes:
-    """Say once for the whole batch how it was made and where its time went."""
-    why = b'batch;desc="%d %b"' % (batch.rows, batch.reason.encode())
-    stages = batch.stages
-    if stages is None:
-        return why  # still running: a stream's first answer
-    batch.note = b"preprocess;dur=%.3f, inference;dur=%.3f, postprocess;dur=%.3f, %b" % (
-        1000 * stages.preprocess,
-        1000 * stages.inference,
-        1000 * stages.postprocess,
-        why,
-    )
-    return batch.note

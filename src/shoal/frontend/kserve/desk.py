@@ -32,13 +32,19 @@ class Desk:
     ) -> None:
         self.repository = repository
         self.regions = regions
+        self.is_known: Callable[[str], bool] = lambda name: False  # a model that was here and is not now
         self._on_response = on_response  # hears of each answer of models that may give many
         self.now: Callable[[], float] = clock.now
         self._plans: dict[tuple[str, str], Plan] = {}
         self._seen = -1
 
     def find(self, name: str, version: str = "") -> Plan:
-        """Give the version named, or the newest that is ready; UnknownModel where there is none."""
+        """Give the version named, or the newest that is ready; UnknownModel where there is none.
+
+        Versions that share a bare name take turns.
+        """
+        if not version and (split := self.repository.split_of(name)) is not None:
+            version = split.pick(None).version
         plan = self._plans.get((name, version)) if self._seen == self.repository.changes else None
         if plan is not None and plan.model.life is Life.READY:
             return plan
@@ -80,8 +86,9 @@ class Desk:
         return wanted
 
     def all_ready(self) -> bool:
-        """Say whether every model is ready."""
-        return all(model.life is Life.READY for model in self.repository)
+        """Say whether every model is ready, and has a worker up where it should have some."""
+        expected = [model for model in self.repository if model not in self.repository.on_trial]
+        return all(model.is_ready or (model.life is Life.READY and not model.pool.size) for model in expected)
 
     def submit(
         self, plan: Plan, asked: Asked, on_answer: OnAnswer, *, client: Hashable, deadline: float = math.inf
@@ -136,8 +143,9 @@ class Desk:
         try:
             known = self.repository.versions(name)
         except ModelNotFound:
-            raise UnknownModel(name) from None
-        ready = [model for model in self.versions(name) if version in ("", model.version)]
+            raise UnknownModel(name, is_known=self.is_known(name)) from None
+        on_trial = self.repository.on_trial if not version else ()  # these have what their share gives them
+        ready = [model for model in self.versions(name) if version in ("", model.version) and model not in on_trial]
         if not ready:
             if known[0].config.interface is None:
                 raise NotOurs(f"model {name!r} takes no tensors")

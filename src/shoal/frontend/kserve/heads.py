@@ -100,9 +100,13 @@ def read_object(text: Buffer) -> dict[str, Any]:
 
 
 def read_loose(text: Buffer) -> Any:
-    """Read JSON that may have NaN and infinities in it."""
+    """Read JSON that may have NaN and infinities in it; half of a surrogate pair is no text."""
+    raw = bytes(text)
     try:
-        return json.loads(bytes(text))
+        value = json.loads(raw)
+        if b"\\u" in raw:
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"failed to parse the request JSON buffer: {error}") from None
 
@@ -131,8 +135,8 @@ def check_parameters(parameters: dict[str, Any]) -> None:
     for name, value in parameters.items():
         if name.startswith("triton_"):
             raise InvalidInput(
-                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified: "
-                f"'{name}'"
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be specified. "
+                f"Got '{name}'."
             )
         if not isinstance(value, str | int | float | bool) or (isinstance(value, int) and abs(value) > LARGEST):
             raise InvalidInput(

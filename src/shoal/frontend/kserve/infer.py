@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shoal.core.request import Request
 from shoal.errors import InvalidInput, ServingError
 from shoal.frontend.exchange import Exchange
+from shoal.frontend.kserve.access import OPEN, Access
 from shoal.frontend.kserve.asked import Asked
 from shoal.frontend.kserve.calls import Call, GenerateCall, InferCall, StreamCall, refuse
 from shoal.frontend.kserve.desk import Desk
@@ -17,6 +18,7 @@ from shoal.frontend.kserve.generate import read_generation
 from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.requests import read_request
 from shoal.frontend.kserve.status import Unsupported
+from shoal.frontend.timing import seconds_of
 from shoal.payload import Block, Headers
 
 DECOUPLED = "HTTP end point doesn't support models with decoupled transaction policy"
@@ -48,8 +50,9 @@ def read_framing(headers: Headers) -> Framing:
 class Infer:
     """Takes exchanges to the models they name."""
 
-    def __init__(self, desk: Desk, *, largest: int) -> None:
+    def __init__(self, desk: Desk, *, largest: int, access: Access = OPEN) -> None:
         self._desk = desk
+        self._access = access
         self._largest = largest  # bytes of a body once it is unpacked
 
     def begin(self, exchange: Exchange, plan: Plan) -> None:
@@ -100,6 +103,7 @@ class Infer:
     def _infer(self, exchange: Exchange, plan: Plan, framing: Framing, body: bytes | Block) -> None:
         try:
             asked = read_request(body, framing.head_size, plan, self._desk.regions)
+            self._access.forward(asked, exchange.headers)
         except ServingError as error:
             refuse(exchange, error)
             return
@@ -119,7 +123,7 @@ class Infer:
         deadline = math.inf
         if exchange.timeout:
             try:
-                deadline = desk.now() + _seconds(exchange.timeout)
+                deadline = desk.now() + seconds_of(exchange.timeout)
             except InvalidInput:
                 asked.release()
                 raise
@@ -131,13 +135,3 @@ def _number(text: bytes) -> int:
     if not digits.isdigit() or len(digits) > 18:
         raise InvalidInput(f"Unable to parse Inference-Header-Content-Length, got: {text[:80].decode('latin-1')}")
     return int(text)
-
-
-def _seconds(text: bytes) -> float:
-    try:
-        milliseconds = float(text)
-    except ValueError:
-        milliseconds = math.nan
-    if not 0 < milliseconds < math.inf:
-        raise InvalidInput(f"X-Request-Timeout-Ms is a number of milliseconds above 0, got {text.decode('latin-1')!r}")
-    return milliseconds / 1000

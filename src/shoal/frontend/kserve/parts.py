@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.model import Model
+from shoal.frontend.kserve.access import OPEN, Access
 from shoal.frontend.kserve.control import Control
 from shoal.frontend.kserve.describe import About
 from shoal.frontend.kserve.desk import Desk
@@ -23,3 +24,5 @@ class Parts:
     about: About
     trace: TraceSettings
     logs: LogSettings
+    http: Access = OPEN
+    grpc: Access = OPEN

@@ -124,6 +124,10 @@ class Plan:
             raise InvalidInput(
                 f"inference input '{name}' data-type is '{known}', but model '{model}' expects '{spec.datatype}'"
             )
+        if any(dim < 0 for dim in shape):
+            raise InvalidInput(
+                f"All input dimensions should be specified for input '{name}' for model '{model}', got {_text(shape)}"
+            )
         count = elements(shape, name)
         expected = self._expected[name]
         if self.rows and not shape:

@@ -11,6 +11,7 @@ from shoal.frontend.kserve.blocks import Body
 from shoal.frontend.kserve.heads import Input, LooseInput, Output, is_natural, read_controls, read_head
 from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan
+from shoal.frontend.kserve.status import named
 from shoal.frontend.kserve.values import from_json
 from shoal.payload import Block, Buffer
 from shoal.tensor import WIDTHS, elements
@@ -108,7 +109,10 @@ class Reader:
 
     def raw(self) -> Asked:
         """Read a request that is one tensor; every output is sent back as bytes."""
-        spec = self._plan.only_input()
+        try:
+            spec = self._plan.only_input()
+        except InvalidInput as error:
+            raise InvalidInput(named("") + str(error)) from None
         size = len(self._body)
         shape = raw_shape(spec, size, has_rows=bool(self._plan.rows), model=self._plan.model.name)
         data: Buffer | Block = self._body.piece(0, size)

@@ -25,7 +25,6 @@ from shoal.frontend.status import JSON
 log = logging.getLogger("shoal.kserve")
 MOST_TARGETS = 1024
 NO_CUDA = "CUDA shared memory is not supported by this server; register system shared memory instead"
-Guard = Callable[[str, Exchange], None]  # of a group of routes; raises Unauthorised
 Action = Callable[[Exchange], None]
 Target = tuple[str, Mapping[str, Action]]  # the group, and what is done by method
 
@@ -33,7 +32,7 @@ Target = tuple[str, Mapping[str, Action]]  # the group, and what is done by meth
 class Routes:
     """Answers what is under /v2, except for models that take no tensors: those are somebody else's."""
 
-    def __init__(self, parts: Parts, infer: Infer, *, guard: Guard | None = None) -> None:
+    def __init__(self, parts: Parts, infer: Infer) -> None:
         self._desk = parts.desk
         self._control = parts.control
         self._statistics = parts.statistics
@@ -41,7 +40,7 @@ class Routes:
         self._trace = parts.trace
         self._logs = parts.logs
         self._infer = infer
-        self._guard = guard
+        self._access = parts.http
         self._targets: dict[bytes, Plan] = {}  # of inferences, by their paths as clients write them
         self._seen = -1
         self._tasks: set[asyncio.Task[None]] = set()
@@ -50,7 +49,7 @@ class Routes:
         """Answer if the target is one of ours."""
         plan = self._targets.get(exchange.target) if self._seen == self._desk.repository.changes else None
         if plan is not None and exchange.method == "POST" and plan.model.life is Life.READY:
-            if self._guard is None or self._may(exchange, "inference"):
+            if not self._access.is_restricted or self._may(exchange, "inference"):
                 self._infer.begin(exchange, plan)
             return True
         path = exchange.path
@@ -65,7 +64,7 @@ class Routes:
             action = actions.get(exchange.method)
             if action is None:
                 return _say(exchange, 405, error_body("Method Not Allowed"), allowed=actions)
-            if self._guard is None or self._may(exchange, group):
+            if not self._access.is_restricted or self._may(exchange, group):
                 action(exchange)
         except NotOurs:
             return False
@@ -75,9 +74,8 @@ class Routes:
         return True
 
     def _may(self, exchange: Exchange, group: str) -> bool:
-        assert self._guard is not None
         try:
-            self._guard(group, exchange)
+            self._access.check(group, exchange.headers)
         except ServingError as error:
             exchange.drop_body()
             refuse(exchange, error)
@@ -94,9 +92,9 @@ class Routes:
                 return "health", {"GET": lambda exchange: _empty(exchange, 200 if self._about.is_ready() else 400)}
             case ["models", "stats"]:
                 return _get("statistics", lambda: self._all_statistics())
-            case ["models", name, "versions", version, *rest] if name and version:
+            case ["models", name, "versions", version, *rest] if name and _is_number(version):
                 return self._of_model(name, version, rest)
-            case ["models", name, *rest] if name:
+            case ["models", name, *rest] if name and rest[:1] != ["versions"]:
                 return self._of_model(name, "", rest)
             case ["repository", *rest]:
                 return self._of_repository(rest)
@@ -253,6 +251,10 @@ async def _finish(exchange: Exchange, work: Coroutine[Any, Any, Any]) -> None:
         refuse(exchange, ServingError("the server failed on this request; its log says why"))
     else:
         _say(exchange, 200, b"" if found is None else msgspec.json.encode(found))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def _get(group: str, value: Callable[[], Any]) -> Target:

@@ -53,9 +53,9 @@ class TraceSettings:
 
 
 class LogSettings:
-    """What is logged; `set_level` is told the least level of what is."""
+    """What is logged; `set_level` is told the least level of what is. Without it clients change nothing."""
 
-    def __init__(self, set_level: Callable[[int], None]) -> None:
+    def __init__(self, set_level: Callable[[int], None] | None) -> None:
         self._values = dict(LOG)
         self._set_level = set_level
 
@@ -66,10 +66,12 @@ class LogSettings:
     def change(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change what is named; unknown names mean nothing. Nothing is changed where one value is wrong."""
         known = {name: value for name, value in changes.items() if name in LOG}
+        if known and self._set_level is None:
+            raise Unsupported("what this server logs is not changed by its clients")
         for name, value in known.items():
             _check_log(name, value)
         self._values.update(known)
-        if known:
+        if known and self._set_level is not None:
             self._set_level(level_of(self._values))
         return self.read()
 
@@ -108,7 +110,7 @@ def _check_log(name: str, value: Any) -> None:
         raise Unsupported("log file location can not be updated through network protocol")
     if name == "log_format":
         if value not in ("default", "ISO8601"):
-            raise UnknownFormat(f"invalid argument for log_format, got: {value!r}"[:200])
+            raise UnknownFormat(f"invalid argument for log_format, got: {value}"[:200])
     elif name == "log_verbose_level":
         if not is_natural(value) or value > 2**32 - 1:
             raise InvalidInput(f"'log_verbose_level' is a whole number of 0 or more, got {value!r}"[:200])

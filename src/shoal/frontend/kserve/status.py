@@ -82,12 +82,14 @@ CODES: Mapping[int, Code] = {  # of the statuses that a model chooses for its er
     400: Code.INVALID_ARGUMENT,
     404: Code.NOT_FOUND,
     409: Code.ALREADY_EXISTS,
+    460: Code.UNKNOWN,
     499: Code.CANCELLED,
     501: Code.UNIMPLEMENTED,
     503: Code.UNAVAILABLE,
 }
+ONLY_CODES = frozenset({409, 460, 499})  # over HTTP they are 400
 STATUSES: Mapping[str, int] = {  # by the names of Triton's codes, as models of many answers write them
-    "UNKNOWN": 400,
+    "UNKNOWN": 460,
     "INTERNAL": 500,
     "NOT_FOUND": 404,
     "INVALID_ARG": 400,
@@ -109,7 +111,7 @@ def explain(error: ServingError, id: str | None = None) -> Refusal:
     if isinstance(error, HandlerFailed) and error.status is not None:
         chosen = error.status if 400 <= error.status < 600 else 500
         code = CODES.get(chosen, Code.INVALID_ARGUMENT if chosen < 500 else Code.INTERNAL)
-        return Refusal(400 if chosen in (409, 499) else chosen, code, str(error))
+        return Refusal(400 if chosen in ONLY_CODES else chosen, code, str(error))
     kinds = type(error).__mro__
     status, code = next(TABLE[kind] for kind in kinds if kind in TABLE)
     text = next((TEXTS[kind] for kind in kinds if kind in TEXTS), "")

@@ -25,7 +25,6 @@ from shoal.upstream.triton_python_backend_utils.inference import (
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceRequest,
-    InferenceResponse,
     InferenceResponseSender,
     InferenceTrace,
     PreferredMemory,
@@ -33,6 +32,7 @@ from shoal.upstream.triton_python_backend_utils.inference import (
 from shoal.upstream.triton_python_backend_utils.logger import Logger
 from shoal.upstream.triton_python_backend_utils.metrics import Metric, MetricFamily
 from shoal.upstream.triton_python_backend_utils.model_config import ModelConfig
+from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
 from shoal.upstream.triton_python_backend_utils.tensor import Tensor
 
 __all__ = [

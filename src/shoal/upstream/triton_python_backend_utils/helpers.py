@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest, InferenceResponse
+from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest
+from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
 from shoal.upstream.triton_python_backend_utils.tensor import NUMBERS, Tensor
 from shoal.worker.backends import tensors
 

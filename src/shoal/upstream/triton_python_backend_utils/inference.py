@@ -1,14 +1,20 @@
-"""InferenceRequest, InferenceResponse and the sender that answers a request from anywhere, at any time."""
+"""InferenceRequest, a client's or a model's own, and the sender that answers one from anywhere, at any time."""
 
 import json
 import threading
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from shoal.upstream.triton_python_backend_utils.calls import refuse
-from shoal.upstream.triton_python_backend_utils.errors import TritonError, TritonModelException
+from shoal.tensor import part_type
+from shoal.upstream.triton_python_backend_utils.calls import Call, ResponseIterator, later
+from shoal.upstream.triton_python_backend_utils.errors import TritonModelException
+from shoal.upstream.triton_python_backend_utils.response import InferenceResponse, checked_parameters
 from shoal.upstream.triton_python_backend_utils.tensor import Tensor
+from shoal.wire.messages import Ask, PartHead
+
+if TYPE_CHECKING:
+    from asyncio import Future
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -39,44 +45,9 @@ class PreferredMemory:
 class InferenceTrace:
     """Hands a trace on to the models that a model calls; nothing is traced here."""
 
-
-class InferenceResponse:
-    """Output tensors, or an error in their place."""
-
-    def __init__(
-        self,
-        output_tensors: Sequence[Tensor] | None = None,
-        error: TritonError | None = None,
-        parameters: dict[str, Any] | None = None,
-    ) -> None:
-        tensors = list(output_tensors or ())
-        if not all(isinstance(tensor, Tensor) for tensor in tensors):
-            raise TypeError("InferenceResponse takes a list of Tensor objects as output_tensors")
-        if error is not None and not isinstance(error, TritonError):
-            raise TypeError(f"the error of an InferenceResponse is a TritonError, got {type(error).__name__}")
-        self._tensors = tensors
-        self._error = error
-        self._parameters = checked_parameters(parameters)
-
-    def output_tensors(self) -> list[Tensor]:
-        """Give the outputs."""
-        return self._tensors
-
-    def has_error(self) -> bool:
-        """Whether it is an error."""
-        return self._error is not None
-
-    def error(self) -> TritonError | None:
-        """Give the error; None where there is none."""
-        return self._error
-
-    def parameters(self) -> str:
-        """Give its parameters as JSON."""
-        return json.dumps(self._parameters)
-
-    def parameter_values(self) -> dict[str, Any]:
-        """Give its parameters as they are."""
-        return self._parameters
+    def get_context(self) -> str | None:
+        """Give the context that a client's trace came with; there is none."""
+        return None
 
 
 class Reply(Protocol):
@@ -155,9 +126,9 @@ class InferenceRequest:
         self,
         request_id: str = "",
         correlation_id: int | str = 0,
-        inputs: Sequence[Tensor] = (),
-        requested_output_names: Sequence[str] = (),
-        model_name: str = "",
+        inputs: Sequence[Tensor] | None = None,
+        requested_output_names: Sequence[str] | None = None,
+        model_name: str | None = None,
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
@@ -165,10 +136,16 @@ class InferenceRequest:
         trace: InferenceTrace | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
+        if inputs is None or requested_output_names is None or model_name is None:
+            raise TypeError("InferenceRequest needs inputs, requested_output_names and model_name")
+        _check(str, request_id=request_id, model_name=model_name)
+        _check(int, model_version=model_version, flags=flags, timeout=timeout)
+        if not isinstance(correlation_id, str):
+            _check(int, correlation_id=correlation_id)
         self._id = request_id
         self._correlation_id = correlation_id
-        self._inputs = list(inputs)
-        self._outputs = set(requested_output_names)
+        self._inputs = _checked_inputs(inputs, request_id, model_name)
+        self._outputs = set(_checked_names(requested_output_names, request_id, model_name))
         self._model_name = model_name
         self._model_version = model_version
         self._flags = flags
@@ -241,23 +218,69 @@ class InferenceRequest:
         """Say what becomes of it when execute returns."""
         self.release_flags = flags
 
-    def exec(self, decoupled: bool = False) -> NoReturn:
-        """Call another model and wait."""
-        refuse(f"exec() of model {self._model_name!r}")
+    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+        """Call another model and wait for its response; `decoupled`: give an iterator over any number of them."""
+        call = self._call(decoupled)
+        return ResponseIterator(call) if decoupled else call.only()
 
-    def async_exec(self, decoupled: bool = False) -> NoReturn:
-        """Call another model."""
-        refuse(f"async_exec() of model {self._model_name!r}")
+    def async_exec(self, decoupled: bool = False) -> "Future[Any]":
+        """Call another model; what it gives is awaited."""
+        return later(lambda: self._call(decoupled), decoupled)
+
+    def _call(self, decoupled: bool) -> Call:
+        heads, data = [], []
+        for tensor in self._inputs:
+            datatype, shape, content = tensor.bits()
+            heads.append(PartHead(tensor.name(), part_type(datatype, shape), len(content)))
+            data.append(content)
+        start, end = (bool(self._flags & flag) for flag in (1, 2))
+        in_sequence = bool(self._correlation_id) or start or end
+        memory = self._preferred_memory
+        is_gpu = memory is not None and memory.preferred_memory_type == TRITONSERVER_MEMORY_GPU
+        return Call(
+            lambda number, holds: Ask(
+                number,
+                self._model_name,
+                str(self._model_version) if self._model_version > 0 else "",
+                heads,
+                sorted(self._outputs),
+                self._id,
+                (self._correlation_id, start, end) if in_sequence else None,
+                self._timeout,
+                self._parameters,
+                bool(decoupled),
+                holds,
+            ),
+            data,
+            memory.preferred_device_id if memory is not None and is_gpu else None,
+        )
 
 
-def checked_parameters(parameters: dict[str, Any] | None) -> dict[str, Any]:
-    """Give parameters again where they are what can travel."""
-    found = dict(parameters or {})
-    for key, value in found.items():
-        if not isinstance(key, str):
-            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
-        if not isinstance(value, bool | int | float | str):
+def _check(kind: type, **fields: Any) -> None:
+    for name, value in fields.items():
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise TypeError(f"{name} of an InferenceRequest is of type {kind.__name__}, got {value!r}")
+        if isinstance(value, int) and value < (-1 if name == "model_version" else 0):
+            raise TritonModelException(f"{name} of an InferenceRequest cannot be negative, got {value}")
+
+
+def _checked_inputs(inputs: Sequence[Tensor], id: str, model: str) -> list[Tensor]:
+    for tensor in inputs:
+        if tensor is None:
             raise TritonModelException(
-                f"Expect parameters values to have type bool/int/float/str, found type {type(value)}"
+                f"Input tensor for request with id '{id}' and model name '{model}' should not be empty."
             )
-    return found
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"the inputs of an InferenceRequest are Tensor objects, got {type(tensor).__name__}")
+    return list(inputs)
+
+
+def _checked_names(names: Sequence[str], id: str, model: str) -> list[str]:
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"requested_output_names of an InferenceRequest are str, got {type(name).__name__}")
+        if not name:
+            raise TritonModelException(
+                f"Requested output name for request with id '{id}' and model name '{model}' should not be empty."
+            )
+    return list(names)

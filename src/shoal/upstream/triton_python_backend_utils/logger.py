@@ -3,7 +3,6 @@
 import logging
 import sys
 from enum import IntEnum
-from typing import Any
 
 _log = logging.getLogger("shoal.model")
 
@@ -35,27 +34,29 @@ class Logger:
     VERBOSE = Level.VERBOSE
 
     @staticmethod
-    def log(message: Any, level: Level = Level.INFO) -> None:
+    def log(message: str, level: Level = Level.INFO) -> None:
         """Write a line."""
-        _log.log(_LEVELS[Level(level)], "%s", message)
+        if not isinstance(message, str) or not isinstance(level, Level):
+            raise TypeError(f"Logger takes a str and a level such as Logger.INFO, got {message!r} and {level!r}")
+        _log.log(_LEVELS[level], "%s", message)
 
     @staticmethod
-    def log_info(message: Any) -> None:
+    def log_info(message: str) -> None:
         """Write a line that informs."""
         Logger.log(message, Level.INFO)
 
     @staticmethod
-    def log_warn(message: Any) -> None:
+    def log_warn(message: str) -> None:
         """Write a line that warns."""
         Logger.log(message, Level.WARNING)
 
     @staticmethod
-    def log_error(message: Any) -> None:
+    def log_error(message: str) -> None:
         """Write a line that tells of an error."""
         Logger.log(message, Level.ERROR)
 
     @staticmethod
-    def log_verbose(message: Any) -> None:
+    def log_verbose(message: str) -> None:
         """Write a line for who wants to know everything."""
         Logger.log(message, Level.VERBOSE)
 

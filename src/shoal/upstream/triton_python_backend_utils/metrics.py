@@ -94,8 +94,8 @@ class Metric:
                 raise TritonModelException(f"Error when creating Metric: label {label!r} must be a str, got {value!r}")
         is_histogram = family.kind is Kind.HISTOGRAM
         if is_histogram != bool(buckets):
-            wanted = "needs buckets" if is_histogram else "has no buckets"
-            raise TritonModelException(f"Error when creating Metric: a {family.kind.name} {wanted}, got {buckets!r}")
+            words = "Missing required buckets." if is_histogram else "Unexpected buckets found."
+            raise TritonModelException(f"Failed to create metric. {words}")
         if buckets and list(buckets) != sorted(set(buckets)):
             raise TritonModelException(f"Error when creating Metric: buckets must ascend, got {buckets!r}")
         self._family = family

@@ -34,6 +34,8 @@ class Tensor:
                 f"Tensor(name, numpy_array) takes a str and a numpy.ndarray, got {type(name).__name__} and "
                 f"{type(numpy_array).__name__}"
             )
+        if not name:
+            raise TritonModelException("Tensor name cannot be an empty string.")
         self._name = name
         self._received: Received | None = None
         self._foreign: Any = None  # what dlpack brought, where numpy cannot hold it
@@ -63,6 +65,14 @@ class Tensor:
             array = tensors.array_of(self._name, received)
             self._array = array if received.datatype == "BYTES" else array.copy()
         self._received = None
+
+    def on_gpu(self, number: int) -> "Tensor":
+        """Give the same on a GPU."""
+        torch = _torch(self._name)
+        try:
+            return _of_torch(self._name, torch.from_dlpack(self).to(f"cuda:{number}"))
+        except (RuntimeError, AssertionError) as error:  # torch says that it was built without GPUs by an assertion
+            raise TritonModelException(f"tensor '{self._name}' cannot be put on GPU {number}: {error}") from error
 
     def name(self) -> str:
         """Give its name."""
@@ -111,7 +121,7 @@ class Tensor:
         if self._datatype == "BF16":
             return _torch(self._name).from_numpy(self._array.view(np.int16)).view(_torch("").bfloat16).__dlpack__()
         if self._datatype == "BYTES":
-            raise TritonModelException(f"tensor '{self._name}' is BYTES, which DLPack does not know")
+            raise TritonModelException("DLPack does not have support for string tensors.")
         return self._array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -123,6 +133,11 @@ class Tensor:
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> "Tensor":
         """Make a tensor of what another framework gives: an object that speaks DLPack, or its capsule."""
+        if type(tensor).__name__ != "PyCapsule" and not hasattr(tensor, "__dlpack__"):
+            raise TritonModelException(
+                "Provided tensor is not supported. Tensor must be a DLPack capsule or have `__dlpack__` and "
+                "`__dlpack_device__` attributes"
+            )
         torch = sys.modules.get("torch")
         if torch is not None and not isinstance(tensor, np.ndarray):
             foreign = tensor if isinstance(tensor, torch.Tensor) else torch.utils.dlpack.from_dlpack(tensor)
@@ -169,7 +184,7 @@ def _torch(name: str) -> Any:
     try:
         import torch
     except ImportError:
-        raise TritonModelException(f"tensor '{name}' is BF16, and only torch can take that; it is missing") from None
+        raise TritonModelException(f"tensor '{name}' needs torch, which is not installed") from None
     return torch
 
 

@@ -1,7 +1,7 @@
 """Requests to what a model is fed, and what it gave back to answers: merged along the batch, split by rows.
 
 A lone request is fed as it lies. Requests that cannot share a tensor, whatever brought them into one batch, are run
-one group after the other.
+one group after the other. Requests of sequences are fed their controls and states beside what they brought.
 """
 
 from collections import deque
@@ -15,6 +15,8 @@ import numpy as np
 from shoal.config.model import ModelConfig, TensorSpec
 from shoal.errors import HandlerFailed, LoadFailed
 from shoal.worker.backends import tensors
+from shoal.worker.backends.sequences import sequences_of
+from shoal.worker.backends.states import fits
 from shoal.worker.backends.tensors import Call, Tensors
 from shoal.worker.items import Reader
 from shoal.worker.program import Program, Stage
@@ -56,7 +58,7 @@ class Merged:
     """Requests that are run as one."""
 
     calls: list[Call]
-    places: list[int]  # of each in the batch
+    places: list[int]  # of each in the batch; -1: a row that is no request's
     rows: list[int]  # that each has
     arrays: dict[str, Any] = field(default_factory=dict)
     lent: list[tuple[str, Any]] = field(default_factory=list)
@@ -78,11 +80,12 @@ class Layout:
         if config.interface is None:
             raise LoadFailed(f"model {config.name!r} needs an interface: its inputs and outputs are not known")
         settings = config.settings
-        sequence = settings.get("sequence_batching") or {}
+        self.sequences = sequences_of(config)
         self.is_batched = config.interface.max_batch_size > 0
         self.inputs = {spec.name: spec for spec in config.interface.inputs}
         self.outputs = {spec.name: spec for spec in config.interface.outputs}
-        self.states = {spec.name: spec for spec in map(_state_output, sequence.get("state", []))}
+        self.added = self.sequences.fed if self.sequences else {}  # what is fed to the model and no client sends
+        self.states = self.sequences.given if self.sequences else {}  # what the model gives for its next time
         self.batch_inputs: list[dict[str, Any]] = settings.get("batch_input", [])
         self.scattered = {
             target: batch_output["source_input"][0]
@@ -93,9 +96,9 @@ class Layout:
         self._buffers = Buffers(allocate)
 
     def wanted(self, merged: Merged) -> list[str]:
-        """Give the outputs that somebody asked for; a state has to be asked for by name."""
-        states = [name for name in self.states if any(name in call.asked.outputs for call in merged.calls)]
-        return merged.wanted(list(self.outputs)) + states
+        """Give the outputs that somebody asked for, and the states."""
+        asked_for = merged.wanted(list(self.outputs))
+        return asked_for + [name for name in self.states if name not in asked_for]
 
     def merge(self, calls: Sequence[Call]) -> list[Merged]:
         """Bring requests together; one group unless their tensors are of different kinds."""
@@ -104,8 +107,12 @@ class Layout:
             merged = groups.setdefault(self._kind(place, call), Merged([], [], []))
             merged.calls.append(call)
             merged.places.append(place)
-            merged.rows.append(self._rows(call))
         for merged in groups.values():
+            if self.sequences is not None:
+                place_of = {id(call): place for call, place in zip(merged.calls, merged.places, strict=True)}
+                merged.calls = self.sequences.rows(merged.calls)
+                merged.places = [place_of.get(id(call), -1) for call in merged.calls]
+            merged.rows = [self._rows(call) for call in merged.calls]
             self._fill(merged)
         return list(groups.values())
 
@@ -156,26 +163,42 @@ class Layout:
 
     def split(self, done: Sequence[tuple[Merged, dict[str, Any]]]) -> list[Any]:
         """Give each request its rows of the outputs it asked for, as an answer."""
-        answers: list[Any] = [None] * sum(len(merged.calls) for merged, _ in done)
+        answers: list[Any] = [None] * sum(place >= 0 for merged, _ in done for place in merged.places)
+        states = [self._states(merged, outputs) for merged, outputs in done] if self.states else []
         for merged, outputs in done:
             found: list[list[tensors.Output]] = [[] for _ in merged.calls]
             for name, array in outputs.items():
-                self._share(name, array, merged, found)
+                if name in self.outputs:
+                    self._share(name, array, merged, found)
             for place, shares in zip(merged.places, found, strict=True):
-                answers[place] = tensors.answer(shares)
+                if place >= 0:
+                    answers[place] = tensors.answer(shares)
             for name, memory in merged.lent:
                 self._buffers.give_back(name, memory)
+        for call, values in (entry for group in states for entry in group):
+            assert self.sequences is not None
+            self.sequences.keep(call, values)
         return answers
 
+    def _states(self, merged: Merged, outputs: dict[str, Any]) -> list[tuple[Call, dict[str, Any]]]:
+        """Give each request the states that its rows of the outputs are, as copies: what they lie in is used again."""
+        found: list[dict[str, Any]] = [{} for _ in merged.calls]
+        for name, spec in self.states.items():
+            tensors.datatype_of(name, outputs[name], spec.datatype)
+            array = self._as_clients_see(spec, outputs[name], merged.total)
+            for values, piece in zip(found, _cut(name, array, merged.rows, self.is_batched), strict=True):
+                values[name] = piece.copy()
+        return [(call, values) for call, values in zip(merged.calls, found, strict=True) if not call.is_null]
+
     def _share(self, name: str, array: Any, merged: Merged, found: list[list[tensors.Output]]) -> None:
-        spec = self.outputs.get(name) or self.states[name]
+        spec = self.outputs[name]
         datatype = tensors.datatype_of(name, array, spec.datatype)
         if name in self.scattered:
             pieces = _scatter(name, array, [call.arrays[self.scattered[name]].shape for call in merged.calls])
         else:
             pieces = _cut(name, self._as_clients_see(spec, array, merged.total), merged.rows, self.is_batched)
         for call, share, piece in zip(merged.calls, found, pieces, strict=True):
-            if name in call.asked.outputs or (name in self.outputs and call.wants(name)):
+            if not call.is_null and call.wants(name):
                 share.append((name, datatype, piece.shape, tensors.bytes_of(piece)))
 
     def _as_clients_see(self, spec: TensorSpec, array: Any, total: int) -> Any:
@@ -202,27 +225,26 @@ def make_program(
     name: str, layout: Layout, infer: Callable[[Merged], dict[str, Any]], read: Reader = tensors.read_arrays
 ) -> Program:
     """Make the program of a model that is fed whole batches; its three stages overlap between batches."""
+    batches, sequences = Tensors(), layout.sequences
+
+    def merge(calls: list[Call]) -> list[Merged]:
+        return layout.merge(calls if sequences is None else sequences.seat(calls, batches.cut))
 
     def run(groups: list[Merged]) -> list[tuple[Merged, dict[str, Any]]]:
         return [(merged, infer(merged)) for merged in groups]
 
     stages = (
-        Stage("preprocess", f"{name} (merging)", layout.merge, gives_rows=False),
+        Stage("preprocess", f"{name} (merging)", merge, gives_rows=False),
         Stage("inference", name, run, gives_rows=False),
         Stage("postprocess", f"{name} (splitting)", layout.split, gives_rows=True),
     )
-    return Program(name, stages, read, Tensors(), wants_headers=True)
+    return Program(name, stages, sequences.reader(read) if sequences else read, batches, wants_headers=True)
 
 
 def fill(pattern: Sequence[int], like: Sequence[int], shape: Sequence[int]) -> list[int]:
     """Put sizes into a pattern: its n-th -1 is what `shape` has where `like` has its n-th -1."""
     sizes = iter([size for size, dim in zip(shape, like, strict=True) if dim == -1])
     return [next(sizes) if dim == -1 else dim for dim in pattern]
-
-
-def fits(expected: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a shape has these sizes; -1 is any."""
-    return len(expected) == len(shape) and all(dim in (-1, size) for dim, size in zip(expected, shape, strict=True))
 
 
 def _cut(name: str, array: Any, rows: Sequence[int], is_batched: bool) -> list[Any]:
@@ -266,12 +288,3 @@ def _derived(batch_input: dict[str, Any], sources: Sequence[Any]) -> Any:
             return np.array(shapes, dtype).reshape(-1 if kind.endswith("FLATTEN") else (len(shapes), -1))
         case kind:
             raise HandlerFailed(f"batch_input of kind {kind!r} is not known", status=tensors.INTERNAL)
-
-
-def _state_output(state: dict[str, Any]) -> TensorSpec:
-    datatype = state["data_type"].removeprefix("TYPE_")
-    return TensorSpec(
-        name=state["output_name"],
-        datatype="BYTES" if datatype == "STRING" else datatype,
-        dims=[int(dim) for dim in state["dims"]],
-    )

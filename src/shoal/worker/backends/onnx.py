@@ -122,14 +122,14 @@ class Model:
         inputs = {value.name: value for value in session.get_inputs()}
         outputs = {value.name: value for value in session.get_outputs()}
         self._strings = {name for name, value in inputs.items() if DATATYPES.get(value.type) == "BYTES"}
-        specs = [(spec, inputs, "input") for spec in layout.inputs.values()]
+        specs = [(spec, inputs, "input") for spec in (*layout.inputs.values(), *layout.added.values())]
         specs += [(spec, outputs, "output") for spec in (*layout.outputs.values(), *layout.states.values())]
         for spec, values, what in specs:
             _compare(config.name, spec, values, what)
             if not spec.is_ragged and spec.name not in layout.scattered:
                 _compare_shapes(config.name, spec, values[spec.name].shape, layout.is_batched)
-        needed = set(inputs) - set(layout.inputs) - _brought(config)
-        if needed and not config.settings.get("sequence_batching"):
+        needed = set(inputs) - set(layout.inputs) - set(layout.added) - _brought(config)
+        if needed:
             raise LoadFailed(
                 f"model {config.name!r} takes {', '.join(sorted(needed))} too, and its configuration has no such input"
             )
@@ -154,6 +154,8 @@ class Model:
     def infer(self, merged: Merged) -> dict[str, Any]:
         """Run the model; only outputs that somebody asked for are taken from it."""
         names = self._layout.wanted(merged)
+        for name in self._strings & self._layout.added.keys():
+            merged.arrays[name] = _texts(name, merged.arrays[name])
         try:
             if self._halves:
                 values = self._run_typed(names, merged.arrays)
@@ -185,7 +187,8 @@ def _array(value: Any) -> Any:
 def _texts(name: str, array: Any) -> Any:
     """Decode BYTES: onnxruntime knows text alone."""
     try:
-        return np.array([element.decode() for element in array.ravel()], np.object_).reshape(array.shape)
+        texts = [element.decode() if isinstance(element, bytes) else element for element in array.ravel()]
+        return np.array(texts, np.object_).reshape(array.shape)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"input '{name}' must be UTF-8, as the model takes text: {error}") from None
 

@@ -29,8 +29,21 @@ def complete(config: dict[str, Any], version_folder: Path, default_max_batch_siz
     config["max_batch_size"] = size
     if size > 1 and not any(scheduler in config for scheduler in SCHEDULERS):
         config["dynamic_batching"] = {}
-    config["input"] = _entries(config, "input", inputs, is_batched=size > 0)
-    config["output"] = _entries(config, "output", outputs, is_batched=size > 0)
+    own = _of_sequences(config)
+    config["input"] = _entries(config, "input", [each for each in inputs if each.name not in own], is_batched=size > 0)
+    config["output"] = _entries(
+        config, "output", [each for each in outputs if each.name not in own], is_batched=size > 0
+    )
+
+
+def _of_sequences(config: dict[str, Any]) -> set[str]:
+    """Name the tensors that no client sends or sees: controls of sequences, and their states."""
+    sequences = config.get("sequence_batching") or {}
+    states = sequences.get("state", [])
+    return {
+        *(tensor.get("name", "") for tensor in sequences.get("control_input", [])),
+        *(state.get(side, "") for state in states for side in ("input_name", "output_name")),
+    }
 
 
 def _open(config: dict[str, Any], version_folder: Path) -> Any:

@@ -17,7 +17,7 @@ from shoal.worker import failures, forms
 from shoal.worker.handler import Context, Handler
 from shoal.worker.program import Program
 
-METHODS = ("initialize", "preprocess", "inference", "postprocess", "decode", "encode", "handle")
+METHODS = ("initialize", "preprocess", "inference", "postprocess", "decode", "decode_batch", "encode", "handle")
 DEFAULT_FILES = ("model.py", "handler.py")
 EXAMPLE = "write `def predict(items): return [... for item in items]`, or a class with a method `inference(self, data)`"
 

@@ -1,7 +1,7 @@
 """Tensors between the wire and a model: parts become arrays without a copy, arrays become answers with one."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -51,6 +51,16 @@ class Asked(msgspec.Struct, frozen=True):
     timeout: int = 0  # microseconds
 
 
+class Seat(NamedTuple):
+    """Where the state of a request's sequence is kept, and which turn of that place the request is."""
+
+    place: tuple[int, int]  # an instance, and a slot of it
+    turn: int
+
+
+Keep = Callable[[str, str, Sequence[int], Buffer], bool]  # name, datatype, shape, bytes: is it nothing but a state
+
+
 class Received(NamedTuple):
     """An input as it came: its bytes are valid until the batch has ended."""
 
@@ -62,12 +72,23 @@ class Received(NamedTuple):
 class Call:
     """One request: its inputs, and as arrays where a backend wants them so."""
 
-    __slots__ = ("arrays", "asked", "inputs")
+    __slots__ = ("arrays", "asked", "inputs", "is_null", "keep", "problem", "seat")
 
     def __init__(self, inputs: dict[str, Received], asked: Asked) -> None:
         self.inputs = inputs
         self.asked = asked
         self.arrays: dict[str, Any] = {}
+        self.seat: Seat | None = None  # of its sequence
+        self.is_null = False  # a row that is no request's
+        self.keep: Keep | None = None  # who takes its sequence's state out of what a model gives for it
+        self.problem: InvalidInput | None = None  # why it could not be read, where somebody has to know of it
+
+    @classmethod
+    def unreadable(cls, problem: InvalidInput, asked: Asked) -> "Call":
+        """Make what is left of a request that could not be read."""
+        call = cls({}, asked)
+        call.problem = problem
+        return call
 
     def wants(self, output: str) -> bool:
         """Whether it asked for this output."""
@@ -100,7 +121,7 @@ def read(items: Sequence[Item], data: memoryview, arena: ArenaReader | None) -> 
                     f"{list(shape)}, got {part.size}"
                 )
             inputs[part.name] = Received(datatype, shape, view)
-        calls.append(problem or Call(inputs, _asked(item)))
+        calls.append(problem or Call(inputs, asked_of(item)))
     return calls
 
 
@@ -123,7 +144,8 @@ def _kind(content_type: str) -> tuple[str, tuple[int, ...], int]:
     return datatype, shape, prod(shape) * tensor.WIDTHS[datatype] if datatype != "BYTES" else -1
 
 
-def _asked(item: Item) -> Asked:
+def asked_of(item: Item) -> Asked:
+    """Read what a request says besides its tensors."""
     for key, value in item.headers:
         if key == HEADER:
             return _read_asked(value)

@@ -4,7 +4,7 @@ import contextlib
 import re
 import threading
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from shoal.worker.program import Program
 
 Net = Callable[..., Any]
 _INDEX = re.compile(r".+__(\d+)")
-_PICKLED = re.compile(r"[^/]+/data/constants/(?!tensor_)[^/]+(?<!\.json)")  # constants that are objects, not tensors
 _COMPILED = re.compile(r"[^/]+/data/aotinductor/.+")
 
 
@@ -40,7 +39,7 @@ def load(config: ModelConfig) -> Program:
     else:
         net, names, takes_dict = open_script(file, config, device)
     layout = Layout(config, owns_inputs=True, allocate=_pinned if device.type == "cuda" else plain_memory)
-    model = Model(config, layout, net, device, input_order(config, names, takes_dict))
+    model = Model(config, layout, net, device, input_order(config, names, takes_dict, layout.added))
     return make_program("pytorch", layout, model.infer)
 
 
@@ -73,11 +72,6 @@ def open_exported(file: Path, config: ModelConfig, device: torch.device) -> tupl
             f"{file.name} of model {config.name!r} is a compiled package, and exported programs are served; save it "
             "with torch.export.save"
         )
-    if objects := [name for name in names if _PICKLED.fullmatch(name)]:
-        raise LoadFailed(
-            f"{file.name} of model {config.name!r} carries a pickled object ({objects[0]}), and loading it would run "
-            "code; export the model without constants that are objects"
-        )
     try:
         program = load_exported(str(file))
         return program.module().to(device), list(program.graph_signature.user_inputs)
@@ -85,14 +79,16 @@ def open_exported(file: Path, config: ModelConfig, device: torch.device) -> tupl
         raise _unloadable(file, config, error) from error
 
 
-def input_order(config: ModelConfig, arguments: Sequence[str], takes_dict: bool) -> list[str] | None:
-    """Give the inputs in the order of the arguments; None where they are the keys of one dict.
+def input_order(
+    config: ModelConfig, arguments: Sequence[str], takes_dict: bool, added: Collection[str] = ()
+) -> list[str] | None:
+    """Give the inputs, those that are `added` to a client's too, in the order of the arguments; None: keys of one dict.
 
     By the names of the arguments where all inputs have them, by `<any>__<index>` where all are written so, else as
     the configuration lists them.
     """
     assert config.interface is not None
-    names = [spec.name for spec in config.interface.inputs]
+    names = [*(spec.name for spec in config.interface.inputs), *added]
     if takes_dict:
         return None
     if set(names) <= set(arguments):
@@ -116,14 +112,14 @@ class Model:
     def __init__(
         self, config: ModelConfig, layout: Layout, net: Net, device: torch.device, order: list[str] | None
     ) -> None:
-        assert config.interface is not None
-        names = [spec.name for spec in config.interface.outputs]
+        names = list(dict.fromkeys([*layout.outputs, *layout.states]))
         self._net = net
         self._order = order
         self._device = device
         self._outputs = _by_index(config.name, names, "output") or names
-        self._specs: Mapping[str, TensorSpec] = layout.outputs
-        self._inputs = layout.inputs
+        self._specs: Mapping[str, TensorSpec] = {**layout.states, **layout.outputs}
+        self._states = layout.states
+        self._inputs = {**layout.inputs, **layout.added}
         self._is_batched = layout.is_batched
         self._inference = triton.switch(config.settings, "INFERENCE_MODE", True)
         self._cleans = triton.switch(config.settings, "ENABLE_CACHE_CLEANING", False)
@@ -150,7 +146,11 @@ class Model:
         finally:
             if self._cleans and self._device.type == "cuda":
                 torch.cuda.empty_cache()
-        return {name: array for name, array in outputs.items() if any(call.wants(name) for call in merged.calls)}
+        return {
+            name: array
+            for name, array in outputs.items()
+            if name in self._states or any(call.wants(name) for call in merged.calls)
+        }
 
     def _lead(self, merged: Merged) -> tuple[int, ...]:
         return (merged.total,) if self._is_batched else ()
@@ -168,7 +168,7 @@ class Model:
             if array.ndim != 1 and array.size != array.shape[0]:
                 raise HandlerFailed(f"input '{name}' must be a list of strings, got shape {list(array.shape)}",
                                     status=400)  # fmt: skip
-            return [element.decode() for element in array.ravel()]
+            return [element.decode() if isinstance(element, bytes) else element for element in array.ravel()]
         spec = self._inputs.get(name)
         if spec is not None and spec.datatype == "BF16":
             value = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)

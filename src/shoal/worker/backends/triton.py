@@ -9,7 +9,6 @@ from shoal.errors import LoadFailed
 from shoal.worker.program import Program
 
 NOT_YET = {
-    "sequence_batching": "which is not served yet: its control inputs and states are not made here",
     "ensemble_scheduling": "which is not served yet: its steps are not sent to the models they name",
 }
 BACKENDS = ("onnxruntime", "pytorch", "python", "identity")

@@ -7,8 +7,6 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -17,36 +15,27 @@ from typing import Any
 from shoal.config.model import ModelConfig
 from shoal.errors import HandlerFailed, LoadFailed, LoadOutOfMemory
 from shoal.upstream import finder
-from shoal.upstream.triton_python_backend_utils import helpers, logger, metrics
+from shoal.upstream.triton_python_backend_utils import calls, helpers, logger, metrics
 from shoal.upstream.triton_python_backend_utils.inference import (
+    TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceRequest,
-    InferenceResponse,
 )
+from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
 from shoal.wire.messages import Measure
 from shoal.worker import failures
 from shoal.worker.backends import tensors, triton
 from shoal.worker.backends.model_threads import ModelLoop, ModelThread
+from shoal.worker.backends.sequences import Sequences, sequences_of
 from shoal.worker.backends.tensors import Call, Tensors
-from shoal.worker.backends.triton_replies import News, Reply
+from shoal.worker.backends.triton_replies import Reply
+from shoal.worker.later import Later, Pump
 from shoal.worker.program import Program, Stage
 
 CLASS = "TritonPythonModel"
 UTILS = "triton_python_backend_utils"
+Pairs = list[tuple[Reply, InferenceRequest]]
 _log = logging.getLogger("shoal.worker")
-
-
-@dataclass(frozen=True, slots=True)
-class PythonProgram(Program):
-    """A program whose model is told when it ends, and that may hold more batches than it runs at once."""
-
-    held: int = 2
-    close: Callable[[], None] = field(default=lambda: None)
-
-    @property
-    def places(self) -> int:
-        """How many batches an instance can hold."""
-        return self.held
 
 
 def load(config: ModelConfig, worker: str) -> Program:
@@ -56,36 +45,43 @@ def load(config: ModelConfig, worker: str) -> Program:
     file = find_file(config)
     arguments = initialize_arguments(config, worker)
     thread = ModelThread()
+    calls.introduce(config.name, arguments["model_instance_name"])
     instance = thread.call(_make, file, config, arguments)
-    model = Model(config, file, instance, arguments["model_instance_name"], thread)
+    calls.loaded()
+    sequences = sequences_of(config, takes_arrays=False)
+    model = Model(config, file, instance, arguments["model_instance_name"], thread, sequences)
     batches, label = Tensors(), f"{CLASS}.execute"
     read = Stage("preprocess", f"{CLASS} (reading)", lambda calls: model.replies(calls, batches), gives_rows=False)
     stages: tuple[Stage, ...]
     if config.interface.is_decoupled:
-        stages, held = (read, Stage("inference", label, model.stream, gives_rows=True)), _streams(config) + 1
+        stages = (read, Stage("inference", label, model.stream, gives_rows=True))
     else:
         answer = Stage("postprocess", f"{CLASS} (answering)", _wait_for_all, gives_rows=True)
-        stages, held = (read, Stage("inference", label, model.run, gives_rows=False), answer), 2
-    return PythonProgram(CLASS, stages, tensors.read, batches, True, _measures, held=held, close=model.finalize)
+        stages = (read, Stage("inference", label, model.run, gives_rows=False), answer)
+    reader = sequences.reader(tensors.read) if sequences else tensors.read
+    return Program(CLASS, stages, reader, batches, True, _measures, close=model.finalize)
 
 
 def _measures() -> list[Measure]:
     return [Measure(name, "", kind, value, list(labels)) for name, kind, value, labels in metrics.registry.take()]
 
 
-def _streams(config: ModelConfig) -> int:
-    """How many batches of a decoupled model may be answered at once: each has a thread."""
-    return config.micro_batching.parallelism.get("inference", 1)
-
-
 def _wait_for_all(replies: list[Reply]) -> list[Any]:
-    return [reply.wait() for reply in replies]
+    return [reply.wait() for reply in replies if not reply.call.is_null]
 
 
 class Model:
     """The user's model, one batch after the other."""
 
-    def __init__(self, config: ModelConfig, file: Path, instance: Any, name: str, thread: ModelThread) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        file: Path,
+        instance: Any,
+        name: str,
+        thread: ModelThread,
+        sequences: Sequences | None = None,
+    ) -> None:
         assert config.interface is not None
         self._file = file
         self._instance = instance
@@ -94,19 +90,23 @@ class Model:
         self._is_decoupled = config.interface.is_decoupled
         self._outputs = [spec.name for spec in config.interface.outputs]
         self._loop = ModelLoop()
+        self._pump = Pump() if self._is_decoupled else None
+        self._sequences = sequences
 
     def replies(self, calls: Sequence[Call], batches: Tensors) -> list[Reply]:
         """Make what answers each request of a batch."""
-        cut, news = batches.cut, News()
+        cut = batches.cut
+        if self._sequences is not None:
+            calls = self._sequences.rows(self._sequences.seat(calls, cut))
+        places = iter(cut.places if cut is not None else range(len(calls)))
         return [
             Reply(
                 call,
                 cut.batch if cut is not None else None,
-                cut.places[index] if cut is not None else index,
-                news,
+                -1 if call.is_null else next(places),
                 is_decoupled=self._is_decoupled,
             )
-            for index, call in enumerate(calls)
+            for call in calls
         ]
 
     def run(self, replies: list[Reply]) -> list[Reply]:
@@ -119,10 +119,11 @@ class Model:
             raise
         return replies
 
-    def stream(self, replies: list[Reply]) -> list[Any]:
+    def stream(self, replies: list[Reply]) -> Later:
         """Begin a batch whose requests are answered by their senders, while it runs and after."""
-        self._thread.start(self._execute_decoupled, replies)
-        return [reply.stream() for reply in replies]
+        assert self._pump is not None, "only a decoupled model answers later"
+        voices = [reply for reply in replies if not reply.call.is_null]
+        return Later(self._pump, voices, lambda done: self._thread.start(self._execute_decoupled, replies, done))
 
     def finalize(self) -> None:
         """Let the model say goodbye."""
@@ -134,31 +135,57 @@ class Model:
                 _log.exception("finalize of model %s failed", self._name)
 
     def _execute(self, replies: list[Reply]) -> None:
-        requests = [reply.request(self._outputs) for reply in replies]
+        self._run_batch([(reply, reply.request(self._outputs)) for reply in replies])
+
+    def _run_batch(self, batch: Pairs) -> None:
+        """Run requests and answer them; those that are to be run again are, after what waits already."""
         try:
-            result = self._call(requests)
-            if inspect.isawaitable(result):
-                result = self._loop.run(result).result()
-            _answer(replies, requests, result)
+            with calls.within(_scope(batch, holds=True)):
+                result = self._call([request for _, request in batch])
+                if inspect.isawaitable(result):
+                    result = self._loop.run(result).result()
+            _answer(batch, result)
         except BaseException as error:
             raise self._failed(error) from error
+        if again := _rescheduled(batch):
+            self._thread.start(self._run_again, again)
 
-    def _execute_decoupled(self, replies: list[Reply]) -> None:
-        requests = [reply.request(self._outputs) for reply in replies]
+    def _run_again(self, batch: Pairs) -> None:
         try:
-            result = self._call(requests)
-            if inspect.isawaitable(result):
-                self._loop.run(result).add_done_callback(lambda done: self._ended(done, replies))
-            else:
-                self._check_nothing(result)
+            self._run_batch(batch)
         except BaseException as error:
-            self._fail(replies, error)
+            for reply, _ in batch:
+                reply.fail(error)
 
-    def _ended(self, done: "Future[Any]", replies: list[Reply]) -> None:
+    def _execute_decoupled(self, replies: list[Reply], done: Callable[[], None]) -> None:
+        """Run a batch; `done` is called once execute has returned, or its coroutine was begun: others may run then."""
         try:
-            self._check_nothing(done.result())
+            self._begin([(reply, reply.request(self._outputs)) for reply in replies])
+        finally:
+            done()
+
+    def _begin(self, batch: Pairs) -> None:
+        scope = _scope(batch, holds=True)
+        try:
+            with calls.within(scope):
+                result = self._call([request for _, request in batch])
+                if inspect.isawaitable(result):
+                    scope.holds = False  # the next batch begins before it has ended
+                    self._loop.run(result).add_done_callback(lambda done: self._ended(done.result, batch))
+                    return
         except BaseException as error:
-            self._fail(replies, error)
+            self._fail(batch, error)
+        else:
+            self._ended(lambda: result, batch)
+
+    def _ended(self, result: Callable[[], Any], batch: Pairs) -> None:
+        try:
+            self._check_nothing(result())
+        except BaseException as error:
+            self._fail(batch, error)
+        else:
+            if again := _rescheduled(batch):
+                self._thread.start(self._begin, again)
 
     def _call(self, requests: list[InferenceRequest]) -> Any:
         execute = getattr(self._instance, "execute", None)
@@ -172,47 +199,72 @@ class Model:
                 f"Python model '{self._name}' is using the decoupled mode and the execute function must return None."
             )
 
-    def _fail(self, replies: list[Reply], error: BaseException) -> None:
+    def _fail(self, batch: Pairs, error: BaseException) -> None:
         failure = self._failed(error)
-        for reply in replies:
+        for reply, _ in batch:
             reply.fail(failure)
 
     def _failed(self, error: BaseException) -> BaseException:
         if failures.is_out_of_memory(error):
             return error
         text = str(error) if isinstance(error, _Refused) else told(error)
-        return HandlerFailed(
+        failed = HandlerFailed(
             f"Failed to process the request(s) for model '{self._name}', message: {text}",
             status=tensors.INTERNAL,
             traceback="" if isinstance(error, _Refused) else failures.trimmed(error),
         )
+        failed.__cause__ = error  # a lost device is known by it
+        return failed
 
 
 class _Refused(Exception):
     """What a model gave cannot be used; its text says all."""
 
 
-def _answer(replies: list[Reply], requests: list[InferenceRequest], result: Any) -> None:
+def _scope(batch: Pairs, *, holds: bool) -> calls.Scope:
+    return calls.Scope(lambda: not all(reply.is_left for reply, _ in batch), holds=holds)
+
+
+def _answer(batch: Pairs, result: Any) -> None:
     """Give each request its response; None is for those that their sender answers, nothing at all for all of them."""
-    responses = [None] * len(replies) if result is None else result
+    responses = [None] * len(batch) if result is None else result
     if not isinstance(responses, list):
         raise _Refused(f"Expected a list in the execute return, found type '{type(responses)}'.")
-    if len(responses) != len(replies):
+    if len(responses) != len(batch):
         raise _Refused(
             "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
-            f"InferenceRequest(s) size is:{len(replies)}, and InferenceResponse(s) size is:{len(responses)}\n"
+            f"InferenceRequest(s) size is:{len(batch)}, and InferenceResponse(s) size is:{len(responses)}\n"
         )
-    for response in responses:
-        if response is not None and not isinstance(response, InferenceResponse):
+    for (_, request), response in zip(batch, responses, strict=True):
+        if response is None:
+            continue
+        if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
+            raise _Refused(
+                "Expected a None object in the execute function return list for reschduled request, found type "
+                f"'{type(response)}'."
+            )
+        if not isinstance(response, InferenceResponse):
             raise _Refused(
                 "Expected an 'InferenceResponse' object in the execute function return list, found type "
                 f"'{type(response)}'."
             )
-    for reply, request, response in zip(replies, requests, responses, strict=True):
+    for (reply, _), response in zip(batch, responses, strict=True):
         if response is not None:
             reply.send(response, True)
-        elif request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE:
-            reply.fail(HandlerFailed("rescheduling a request is not supported yet", status=501))
+
+
+def _rescheduled(batch: Pairs) -> Pairs:
+    """Give those that the model wants to see again and that somebody waits for."""
+    again = [
+        (reply, request)
+        for reply, request in batch
+        if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+        and not reply.is_final
+        and not reply.is_cancelled()
+    ]
+    for _, request in again:
+        request.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+    return again
 
 
 def find_file(config: ModelConfig) -> Path:

@@ -2,57 +2,50 @@
 
 import threading
 import weakref
-from collections import deque
-from collections.abc import Generator
 from typing import Any
 
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.payload import Buffer
 from shoal.tensor import Answer, Head, join
 from shoal.upstream.triton_python_backend_utils.errors import ErrorCode, TritonError
-from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest, InferenceResponse, Line
+from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest, Line
+from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
 from shoal.upstream.triton_python_backend_utils.tensor import Tensor
 from shoal.worker.backends import tensors
 from shoal.worker.backends.tensors import Call
 from shoal.worker.batch import Batch
 from shoal.worker.items import Written
+from shoal.worker.later import Open
 
 STATUSES = {
-    ErrorCode.UNKNOWN: 400,
+    ErrorCode.UNKNOWN: 460,  # those that HTTP has no status for are 400 to clients, and their own code over gRPC
     ErrorCode.INTERNAL: 500,
     ErrorCode.NOT_FOUND: 404,
     ErrorCode.INVALID_ARG: 400,
     ErrorCode.UNAVAILABLE: 503,
     ErrorCode.UNSUPPORTED: 501,
-    ErrorCode.ALREADY_EXISTS: 400,
-    ErrorCode.CANCELLED: 400,
+    ErrorCode.ALREADY_EXISTS: 409,
+    ErrorCode.CANCELLED: 499,
 }
 RESERVED = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
 TICK = 0.1  # s between two looks at whether a client has left
 LET_GO = "the model let go of this request without a final response"
 
 
-class News:
-    """What the senders of one batch have said and nobody has read yet."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition(threading.RLock())
-        self.unread = 0
-
-
 class Reply:
-    """One request of a batch and what has been said to it so far."""
+    """One request of a batch: its one answer is kept until somebody asks; many leave as they come."""
 
-    def __init__(self, call: Call, batch: Batch | None, place: int, news: News, *, is_decoupled: bool) -> None:
+    def __init__(self, call: Call, batch: Batch | None, place: int, *, is_decoupled: bool) -> None:
         self.call = call
         self.is_decoupled = is_decoupled
         self.is_final = False
         self._batch = batch
         self._place = place
-        self._news = news
-        self._pieces: deque[Any] = deque()  # answers, or exceptions
-        self._is_deaf = False
-        self._is_read = False  # that it has ended
+        self._changed = threading.Condition(threading.RLock())
+        self._answer: Any = None  # or the exception in its place
+        self._way: Open | None = None  # of what is said to a decoupled one, and where it is on that way
+        self._index = 0
+        self._is_deaf = call.is_null  # nobody hears what is said to a row that is no request's
         self._tensors: list[weakref.ref[Tensor]] = []
 
     def request(self, outputs: list[str]) -> InferenceRequest:
@@ -65,7 +58,8 @@ class Reply:
             request_id=asked.id,
             correlation_id=sequence.get("id", 0) if sequence else 0,
             inputs=inputs,
-            requested_output_names=asked.outputs or outputs,
+            requested_output_names=[] if self.call.is_null else asked.outputs or outputs,
+            model_name="",
             flags=(1 if sequence.get("start") else 0) | (2 if sequence.get("end") else 0) if sequence else 0,
             timeout=asked.timeout,
             parameters={key: value for key, value in asked.parameters.items() if key not in RESERVED},
@@ -75,7 +69,7 @@ class Reply:
 
     def send(self, response: InferenceResponse | None, is_final: bool) -> None:
         """Take a response, the end, or both; a response is written at once, so the model may change its arrays."""
-        with self._news.changed:
+        with self._changed:
             if self.is_final or self._is_deaf:
                 return
             if response is not None:
@@ -85,46 +79,43 @@ class Reply:
 
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended."""
-        with self._news.changed:
+        with self._changed:
             if not self.is_final and not self._is_deaf:
                 self._put(error)
                 self._end()
 
     def is_cancelled(self) -> bool:
         """Whether nobody waits for it any more."""
+        return self._is_deaf or self.is_left
+
+    @property
+    def is_left(self) -> bool:
+        """Whether its client left before it was answered, or there was none."""
         batch = self._batch
-        return self._is_deaf or (batch is not None and (self._place in batch.cancelled or batch.sender.is_gone))
+        return self.call.is_null or (batch is not None and (self._place in batch.cancelled or batch.sender.is_gone))
 
     def let_go(self) -> None:
         """Nobody can answer it any more."""
-        if not self.is_final and (self.is_decoupled or not self._pieces):
+        if not self.is_final and self._answer is None:
             self.fail(HandlerFailed(LET_GO, status=tensors.INTERNAL))
 
     def wait(self) -> Any:
         """Give its one answer, or the exception in its place; waits for a sender that was kept."""
-        with self._news.changed:
-            while not self._pieces and not self.is_final and not self.is_cancelled():
-                self._news.changed.wait(TICK)
-            found = self._pieces[0] if self._pieces else HandlerFailed(LET_GO, status=tensors.INTERNAL)
+        with self._changed:
+            while self._answer is None and not self.is_final and not self.is_cancelled():
+                self._changed.wait(TICK)
+            found = self._answer if self._answer is not None else HandlerFailed(LET_GO, status=tensors.INTERNAL)
         self.settle()
         return found
 
-    def stream(self) -> Generator[Any, None, None]:
-        """Give its pieces as they come; None whenever there is nothing, once something happened to its batch."""
-        steps = self._steps()
-        next(steps)  # it has begun, so that it hears of its end
-        return steps
+    def open(self, way: Open, index: int) -> None:
+        """Send what is said this way from now on."""
+        self._way, self._index = way, index
 
-    def _steps(self) -> Generator[Any, None, None]:
-        try:
-            yield None
-            while True:
-                yield self._next()
-        except EOFError:
-            return
-        finally:
-            self._hush()
-            self.settle()
+    def close(self) -> None:
+        """Hear nothing more. Takes no lock: whoever is saying something now says it to nobody."""
+        self._is_deaf = True
+        self._way = None
 
     def settle(self) -> None:
         """Let tensors that the model has kept outlive the memory of the request."""
@@ -136,39 +127,19 @@ class Reply:
                     continue
         self._tensors = []
 
-    def _hush(self) -> None:
-        """Hear nothing more."""
-        with self._news.changed:
-            if not self._is_deaf:
-                self._is_deaf = True
-                self._news.unread -= len(self._pieces) + (self.is_final and not self._is_read)
-                self._pieces.clear()
-
-    def _next(self) -> Any:
-        with self._news.changed:
-            if not self._pieces and not self.is_final and not self._news.unread:
-                self._news.changed.wait(TICK)
-            if not self._pieces:
-                if self.is_final:
-                    self._news.unread -= 1
-                    self._is_read = True
-                    raise EOFError
-                return None
-            self._news.unread -= 1
-            found = self._pieces.popleft()
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
     def _put(self, piece: Any) -> None:
-        self._pieces.append(piece)
-        self._news.unread += 1
-        self._news.changed.notify_all()
+        if not self.is_decoupled:
+            self._answer = piece if self._answer is None else self._answer
+            self._changed.notify_all()
+        elif (way := self._way) is not None:
+            way.say(self._index, piece)
 
     def _end(self) -> None:
         self.is_final = True
-        self._news.unread += 1
-        self._news.changed.notify_all()
+        if not self.is_decoupled:
+            self._changed.notify_all()
+        elif (way := self._way) is not None:
+            way.end(self._index)
 
     def _written(self, response: InferenceResponse) -> Any:
         error = response.error()
@@ -184,6 +155,8 @@ def written(response: InferenceResponse, call: Call) -> Written:
     """Give the answer that a response is; outputs that were not asked for are left out."""
     heads, buffers = [], []
     for output in response.output_tensors():
+        if call.keep is not None and call.keep(output.name(), *output.bits()):
+            continue
         if call.wants(output.name()):
             datatype, shape, data = output.bits()
             heads.append(Head(output.name(), datatype, list(shape), len(data)))

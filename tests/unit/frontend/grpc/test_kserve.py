@@ -1,7 +1,6 @@
 """GRPCInferenceService beside inference: what each method answers, without a transport."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ from hypothesis import strategies as st
 from shoal.config.model import ModelConfig
 from shoal.config.proto.model_config_pb2 import ModelConfig as ModelConfigMessage
 from shoal.core.model import Life
-from shoal.errors import LoadFailed, Unauthorised
+from shoal.errors import LoadFailed
 from shoal.frontend.grpc.kserve import HEALTH, PREFIX, KServe
 from shoal.frontend.grpc.proto import grpc_service_pb2 as pb
 from shoal.frontend.grpc.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from shoal.frontend.kserve.access import Access
 from shoal.frontend.rpc import Code
 from tests.unit.frontend.grpc.calling import FakeCall
 from tests.unit.frontend.kserve.bed import Bed, interface, spec
@@ -221,28 +221,26 @@ def test_log_settings_are_read_and_changed_in_one_call() -> None:
 
 
 def test_groups_of_methods_can_be_guarded() -> None:
-    asked: list[str] = []
-
-    def guard(group: str, metadata: Sequence[tuple[bytes, bytes]]) -> None:
-        asked.append(group)
-        if (b"triton-grpc-protocol-key", b"k") not in metadata:
-            raise Unauthorised("This protocol is restricted, expecting header 'triton-grpc-protocol-key'")
-
-    bed = Bed()
-    services = KServe(bed.parts, guard=guard).services()
-    for method in (
-        "ServerLive",
-        "RepositoryIndex",
-        "SystemSharedMemoryStatus",
-        "CudaSharedMemoryStatus",
-        "ModelStreamInfer",
-        "ModelConfig",
-    ):
-        made = FakeCall(PREFIX + method).begin(services, b"")
-        assert made.code == Code.UNAVAILABLE and "restricted" in made.words
-    assert asked == ["health", "model-repository", "shared-memory", "shared-memory", "inference", "model-config"]
-    made = FakeCall(PREFIX + "ServerLive", metadata=[(b"triton-grpc-protocol-key", b"k")]).begin(services, b"")
-    assert made.code == Code.OK
+    groups = {
+        "ServerLive": "health",
+        "RepositoryIndex": "model-repository",
+        "SystemSharedMemoryStatus": "shared-memory",
+        "CudaSharedMemoryStatus": "shared-memory",
+        "ModelStreamInfer": "inference",
+        "ModelConfig": "model-config",
+    }
+    for method, group in groups.items():
+        services = KServe(Bed(grpc=Access({group: ("triton-grpc-protocol-key", "k")})).parts).services()
+        for other, another in groups.items():
+            if another == group:
+                made = FakeCall(PREFIX + other).begin(services, b"")
+                assert made.code == Code.UNAVAILABLE and "restricted" in made.words, (method, other)
+        metadata = [(b"triton-grpc-protocol-key", b"k")]
+        made = FakeCall(PREFIX + method, metadata=metadata)
+        if method not in ("RepositoryIndex", "ModelStreamInfer"):
+            assert made.begin(services, b"").code != Code.UNAVAILABLE
+    services = KServe(Bed(grpc=Access({"inference": ("key", "k")})).parts).services()
+    assert FakeCall(PREFIX + "ServerLive").begin(services, b"").code == Code.OK
 
 
 @given(st.binary(max_size=60))

@@ -12,6 +12,7 @@ from shoal.core.repository import Repository
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed
 from shoal.frontend.grpc.kserve import KServe
+from shoal.frontend.kserve.access import OPEN, Access
 from shoal.frontend.kserve.control import Listed
 from shoal.frontend.kserve.describe import About
 from shoal.frontend.kserve.desk import Desk
@@ -97,7 +98,15 @@ class FakeControl:
 class Bed:
     """Several models, each with an instance that holds what it gets."""
 
-    def __init__(self, folder: Path | None = None, *, guard: Any = None, shared_memory: bool = True, limit: int = 100):
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        http: Access = OPEN,
+        grpc: Access = OPEN,
+        shared_memory: bool = True,
+        limit: int = 100,
+    ):
         self.clock = FakeClock(5.0)
         self.limit = limit
         self.benches: dict[tuple[str, str], Bench] = {}
@@ -122,8 +131,10 @@ class Bed:
             About("triton", "2.51.0", lambda: self.is_live, self.desk.all_ready),
             TraceSettings(),
             LogSettings(self.levels.append),
+            http,
+            grpc,
         )
-        self.routes = Routes(self.parts, Infer(self.desk, largest=LARGEST), guard=guard)
+        self.routes = Routes(self.parts, Infer(self.desk, largest=LARGEST, access=http))
         self.services = KServe(self.parts).services()
 
     def add(self, name: str = "m", *inputs: TensorSpec, version: str = "1", ready: bool = True, **fields: Any) -> Model:

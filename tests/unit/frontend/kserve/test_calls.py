@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.core.order import AnswerOrder
 from shoal.core.request import InSequence
 from shoal.errors import DeadlineExceeded, HandlerFailed, QueueTimeout, ResponseTimeout, ServingError, WorkerDied
 from shoal.frontend.kserve.calls import MOST_BEHIND, NOT_ONE
@@ -351,3 +352,20 @@ def test_each_answer_of_many_is_counted() -> None:
         "1": {"compute_infer": 1, "compute_output": 1, "fail": 1},
         "2": {"empty_response": 1},
     }  # fmt: skip
+
+
+def test_an_answer_that_waited_for_those_before_it_is_sent_though_its_batch_is_no_more() -> None:
+    bed = ready()
+    bench = bed.benches["m", "1"]
+    bench.batcher.order = AnswerOrder()
+    quick = bench.join("quick")
+    first, second = (bed.infer({"inputs": [given()]}) for _ in range(2))
+    bed.running()
+    batch, now = quick.batches.pop(), bed.clock.time
+    bench.scheduler.freed(quick, batch, now)
+    batch.deliver(0, OUT, True, now)
+    bench.scheduler.closed(batch, now, lambda: HandlerFailed("no answer"))
+    assert not second.link.sent
+    bed.reply(OUT)
+
+    assert first.status == second.status == 200

@@ -1,5 +1,6 @@
 import contextlib
 import json
+import math
 import struct
 from typing import Any
 
@@ -12,7 +13,7 @@ from shoal.errors import InvalidInput, ServingError
 from shoal.frontend.kserve.asked import Asked
 from shoal.frontend.kserve.generate import read_generation, shape_for
 from shoal.frontend.kserve.plan import Plan
-from tests.unit.frontend.kserve.bed import plan_of, spec
+from tests.unit.frontend.kserve.bed import Bed, plan_of, spec
 from tests.unit.frontend.kserve.test_requests import JSON
 
 
@@ -81,6 +82,20 @@ def test_what_cannot_be_generated_from_is_refused(body: Any, words: str) -> None
 def test_nothing_at_all_is_no_request() -> None:
     with pytest.raises(InvalidInput, match="The document is empty"):
         read_generation(b"", plan_of())
+
+
+@pytest.mark.parametrize("name", ["\ud800", "i\udfffd"])
+@pytest.mark.parametrize("verb", ["generate", "infer"])
+def test_half_of_a_surrogate_pair_is_refused_wherever_it_stands(verb: str, name: str) -> None:
+    bed = Bed()
+    bed.add("m", spec("IN", "FP32", [4]))
+    right = {"name": "IN", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, math.nan]}
+    for body in ({"IN": [1, 2, 3, 4], name: "x"}, {"IN": [1, 2, 3, 4], "x": name}, {"IN": [1, 2, 3, 4], "id": name}):
+        sent = body if verb == "generate" else {"inputs": [right], "parameters": body | {"IN": 1}, name: 1}
+        answer = bed.ask(f"/v2/models/m/{verb}", sent)
+        if answer.exchange.is_answered:
+            assert answer.status == 400
+    assert all(request.id.isascii() for request in bed.running())
 
 
 @given(st.dictionaries(st.sampled_from(["IN", "id", "parameters", "x"]), JSON) | JSON)

@@ -47,7 +47,10 @@ def test_without_a_batch_dimension_a_request_is_one_row() -> None:
         ([tensor(shape=[])], "input 'IN' has no shape but model requires batch dimension for 'm'"),
         ([tensor(shape=[5, 4])], "inference request batch-size must be <= 4 for 'm', got 5"),
         ([tensor(shape=[0, 4])], "batch-size must be >= 1"),
-        ([tensor(shape=[-1, 4])], "negative or too large"),
+        (
+            [tensor(shape=[-1, 4])],
+            r"All input dimensions should be specified for input .IN. for model .m., got \[-1,4\]",
+        ),
         ([tensor(shape=[2**40, 4], data=b"")], "negative or too large"),
         ([tensor(data=bytes(12))], "input byte size mismatch for input 'IN' for model 'm'. Expected 16, got 12"),
         ([tensor(data=bytes(20))], "Expected 16, got 20"),

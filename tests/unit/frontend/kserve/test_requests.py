@@ -199,7 +199,7 @@ def test_a_raw_string_gets_its_length() -> None:
 
 
 def test_a_raw_body_needs_one_input_with_one_open_dimension() -> None:
-    with pytest.raises(InvalidInput, match="Raw request must only have 1 input"):
+    with pytest.raises(InvalidInput, match=r"^\[request id: <id_unknown>\] Raw request must only have 1 input"):
         read(b"x", 0, plan_of(spec("IN0"), spec("IN1")))
     with pytest.raises(InvalidInput, match="more than one variable-sized"):
         read(b"x", 0, plan_of(spec("IN", dims=[-1, -1])))

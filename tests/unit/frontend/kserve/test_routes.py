@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shoal.config.model import ModelConfig
 from shoal.core.model import Life
-from shoal.errors import LoadFailed, ServingError, Unauthorised
-from shoal.frontend.exchange import Exchange
+from shoal.errors import LoadFailed, ServingError
+from shoal.frontend.kserve.access import Access
 from shoal.frontend.kserve.describe import EXTENSIONS
 from tests.unit.frontend.api_fakes import Answer
 from tests.unit.frontend.kserve.bed import Bed, given, spec, tensors
@@ -334,16 +334,23 @@ def test_trace_and_log_settings_are_read_and_changed() -> None:
     assert error(bed.ask("/v2/logging", {"log_format": "x"}))[0] == 503
 
 
-def test_groups_of_routes_can_be_guarded() -> None:
-    asked: list[str] = []
-
-    def guard(group: str, exchange: Exchange) -> None:
-        asked.append(group)
-        if exchange.header(b"key") != b"k":
-            raise Unauthorised("This API is restricted, expecting header 'key'")
-
-    bed = Bed(guard=guard)
+def test_a_version_that_is_no_number_is_no_route() -> None:
+    bed = Bed()
     bed.add()
+
+    for path in ("versions/one", "versions/-1/ready", "versions//config", "versions/1x/infer"):
+        assert error(bed.ask(f"/v2/models/m/{path}")) == (404, "Not Found")
+
+
+def test_a_model_that_was_here_has_no_versions_and_another_is_not_found() -> None:
+    bed = Bed()
+    bed.desk.is_known = lambda name: name == "was"
+
+    assert error(bed.ask("/v2/models/was")) == (404, "Request for unknown model: 'was' has no available versions")
+    assert error(bed.ask("/v2/models/never")) == (404, "Request for unknown model: 'never' is not found")
+
+
+def test_groups_of_routes_can_be_guarded() -> None:
     targets: list[tuple[str, Any, str]] = [
         ("/v2/health/live", None, "health"),
         ("/v2", None, "metadata"),
@@ -356,8 +363,14 @@ def test_groups_of_routes_can_be_guarded() -> None:
         ("/v2/logging", None, "logging"),
     ]
     for target, body, group in targets:
+        bed = Bed(http=Access({group: ("key", "k")}))
+        bed.add()
         assert error(bed.ask(target, body)) == (403, "This API is restricted, expecting header 'key'")
-        assert asked.pop() == group and not asked
+        for other, more, another in targets:
+            if another not in (group, "inference", "model-repository"):  # those answer later
+                assert bed.ask(other, more).status == 200
+    bed = Bed(http=Access({"inference": ("key", "k")}))
+    bed.add()
     body = {"inputs": [given()]}
     bed.infer(body, {"Key": "k"})
     assert bed.infer(body).status == 403, "a remembered target is guarded as well"

@@ -87,3 +87,11 @@ def test_a_log_setting_that_means_nothing_changes_nothing(changes: dict[str, Any
         settings.change({"log_warning": False, **changes})
     assert isinstance(refused.value, UnknownFormat) == ("log_format" in changes)
     assert settings.read() == LOG and not levels
+
+
+def test_where_the_level_is_not_theirs_clients_read_and_change_nothing() -> None:
+    settings = LogSettings(None)
+    assert settings.read() == settings.change({}) == settings.change({"unknown": 1}) == LOG
+    with pytest.raises(Unsupported, match="not changed by its clients"):
+        settings.change({"log_info": False})
+    assert settings.read() == LOG

@@ -181,15 +181,22 @@ def test_an_output_is_scattered_by_the_shapes_of_an_input() -> None:
         answers(made, merged, {"y": np.zeros(4, np.float32)})
 
 
-def test_states_are_given_to_who_asks_for_them_by_name() -> None:
+def test_states_are_asked_of_the_model_and_given_to_no_client() -> None:
     state = {"input_name": "s", "output_name": "t", "data_type": "TYPE_INT32", "dims": [1]}
     made = layout(settings={"sequence_batching": {"state": [state]}})
-    merged = made.merge([call("y", "t", x=X), call(x=X)])
+    merged = made.merge([call("y", x=X[:1]), call(x=X[:1])])
     assert made.wanted(merged[0]) == ["y", "t"]
-    assert made.wanted(made.merge([call(x=X)])[0]) == ["y"]
-    rows = np.arange(6, dtype=np.int32).reshape(6, 1)
-    first, second = answers(made, merged, {"y": merged[0].arrays["x"], "t": rows})
-    assert sorted(first) == ["t", "y"] and list(second) == ["y"]
+    found = answers(made, merged, {"y": X[:2], "t": np.array([[1], [2]], np.int32)})
+    assert [list(answer) for answer in found] == [["y"], ["y"]]
+
+
+def test_a_state_that_is_an_output_too_is_seen() -> None:
+    state = {"input_name": "s", "output_name": "y", "data_type": "TYPE_FP32", "dims": [2]}
+    made = layout(settings={"sequence_batching": {"state": [state]}})
+    merged = made.merge([call(x=X[:1])])
+    assert made.wanted(merged[0]) == ["y"]
+    (found,) = answers(made, merged, {"y": X[:1]})
+    assert same(found["y"], X[:1])
 
 
 @pytest.mark.parametrize(

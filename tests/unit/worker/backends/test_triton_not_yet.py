@@ -7,7 +7,7 @@ from shoal.errors import LoadFailed
 from shoal.worker.backends import triton
 
 
-@pytest.mark.parametrize("scheduler", ["sequence_batching", "ensemble_scheduling"])
+@pytest.mark.parametrize("scheduler", ["ensemble_scheduling"])
 def test_what_is_not_served_yet_is_refused_and_not_served_wrongly(scheduler: str, tmp_path: Path) -> None:
     config = ModelConfig(name="m", path=str(tmp_path), flavour="triton", backend="identity", settings={scheduler: {}})
 

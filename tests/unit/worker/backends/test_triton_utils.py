@@ -108,7 +108,7 @@ def test_dlpack_brings_and_takes_numbers() -> None:
     tensor = pb_utils.Tensor("x", array)
     assert tensor.__dlpack_device__() == (1, 0)
     assert torch.utils.dlpack.from_dlpack(tensor.to_dlpack()).tolist() == [0, 1, 2]
-    with pytest.raises(pb_utils.TritonModelException, match="is BYTES, which DLPack does not know"):
+    with pytest.raises(pb_utils.TritonModelException, match="DLPack does not have support for string tensors"):
         pb_utils.Tensor("x", np.array([b"a"], object)).to_dlpack()
 
 
@@ -158,19 +158,46 @@ def test_a_request_of_a_models_own_says_what_it_was_made_of() -> None:
         request.get_response_sender()
 
 
+X = pb_utils.Tensor("x", np.array([1.0]))
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("fields", "kind", "words"),
     [
-        lambda: pb_utils.InferenceRequest(model_name="m").exec(),
-        lambda: pb_utils.InferenceRequest(model_name="m").async_exec(decoupled=True),
-        lambda: pb_utils.load_model("m"),
-        lambda: pb_utils.unload_model("m"),
-        lambda: pb_utils.is_model_ready("m"),
+        ({"model_name": "m", "inputs": [X]}, TypeError, "needs inputs, requested_output_names and model_name"),
+        ({"requested_output_names": [], "inputs": [X]}, TypeError, "needs inputs"),
+        ({"timeout": "soon"}, TypeError, "timeout of an InferenceRequest is of type int, got 'soon'"),
+        ({"request_id": 5}, TypeError, "request_id of an InferenceRequest is of type str, got 5"),
+        ({"flags": -1}, pb_utils.TritonModelException, "flags of an InferenceRequest cannot be negative"),
+        ({"correlation_id": -1}, pb_utils.TritonModelException, "correlation_id .* cannot be negative"),
+        ({"inputs": ["x"]}, TypeError, "are Tensor objects, got str"),
+        ({"inputs": [None]}, pb_utils.TritonModelException, "id '' and model name 'm' should not be empty"),
+        ({"requested_output_names": [5]}, TypeError, "are str, got int"),
+        ({"requested_output_names": [""]}, pb_utils.TritonModelException, "Requested output name .* be empty"),
+        ({"parameters": "x"}, pb_utils.TritonModelException, "to have type dict"),
     ],
 )
-def test_calls_to_the_server_are_refused(call: Any) -> None:
-    with pytest.raises(pb_utils.TritonModelException, match="is not supported yet"):
-        call()
+def test_what_cannot_be_asked_of_a_model_is_said_at_once(fields: Any, kind: Any, words: str) -> None:
+    is_short = "needs" in words
+    whole = fields if is_short else {"model_name": "m", "inputs": [X], "requested_output_names": [], **fields}
+    with pytest.raises(kind, match=words):
+        pb_utils.InferenceRequest(**whole)
+
+
+def test_a_tensor_has_a_name() -> None:
+    with pytest.raises(pb_utils.TritonModelException, match="Tensor name cannot be an empty string"):
+        pb_utils.Tensor("", np.array([1.0]))
+
+
+def test_what_speaks_no_dlpack_is_refused() -> None:
+    with pytest.raises(pb_utils.TritonModelException, match="Tensor must be a DLPack capsule or have"):
+        pb_utils.Tensor.from_dlpack("x", 5)
+
+
+@pytest.mark.parametrize("arguments", [(5,), ("m", 9)])
+def test_the_log_takes_text_and_a_level(arguments: Any) -> None:
+    with pytest.raises(TypeError, match="Logger takes a str and a level"):
+        pb_utils.Logger.log(*arguments)
 
 
 def test_types_go_both_ways() -> None:
@@ -287,9 +314,9 @@ def test_metrics_are_taken_once(registry: metrics.Registry) -> None:
         ("COUNTER", lambda family: family.Metric().set(1), "Failed to set metric value: 'f' is a TRITONSERVER_METRIC"),
         ("GAUGE", lambda family: family.Metric().observe(1), "does not support it"),
         ("HISTOGRAM", lambda family: family.Metric({}, [1.0]).value(), "does not support it"),
-        ("HISTOGRAM", lambda family: family.Metric(), "a HISTOGRAM needs buckets, got None"),
+        ("HISTOGRAM", lambda family: family.Metric(), "Missing required buckets"),
         ("HISTOGRAM", lambda family: family.Metric({}, [2.0, 1.0]), "buckets must ascend"),
-        ("GAUGE", lambda family: family.Metric({}, [1.0]), "a GAUGE has no buckets"),
+        ("GAUGE", lambda family: family.Metric({}, [1.0]), "Unexpected buckets found"),
         ("GAUGE", lambda family: family.Metric({"a": 1}), "label 'a' must be a str, got 1"),
         ("GAUGE", lambda family: pb_utils.MetricFamily("bad name", "d", family.kind), "Invalid metric name"),
         ("GAUGE", lambda family: pb_utils.MetricFamily("f", "d", pb_utils.MetricFamily.COUNTER), "is a GAUGE already"),
