@@ -9,12 +9,14 @@ import math
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from shoal.redact import redact
 
 if TYPE_CHECKING:
     from shoal.core.batch import Batch
@@ -23,6 +25,7 @@ SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
+BODIES = "Large request bodies: in shared memory (arena), beside it, and refused for want of room."
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
 
 
@@ -61,8 +64,12 @@ class ModelStats:
         self.expired = 0
         self.withdrawn = 0
         self.refused = 0
+        self.poisoned = 0  # refused because their content had taken workers down
         self.restarts = 0
+        self.recycled = 0  # workers that were replaced before they failed
         self.reruns = 0  # times a request was run again because its batch failed or its worker died
+        self.out_of_memory = 0  # batches
+        self.ceilings: dict[str, int] = {}  # rows that instances have memory for, where it ran out
         self.reasons: dict[str, int] = {}
         self.queue_time = Histogram(SECONDS)
         self.compute_time = Histogram(SECONDS)
@@ -93,8 +100,14 @@ ModelFacts = tuple[ModelStats, int, int, int]  # counters; requests waiting; bat
 class Metrics:
     """The Prometheus page of a server."""
 
-    def __init__(self, models: Callable[[], Iterable[ModelFacts]], started: float) -> None:
+    def __init__(
+        self,
+        models: Callable[[], Iterable[ModelFacts]],
+        started: float,
+        memory: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         self._models = models
+        self._memory = memory
         self._started = started
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -110,6 +123,15 @@ class Metrics:
         batches = CounterMetricFamily("shoal_batches", "Batches that left, by why.", labels=[*labels, "reason"])
         reruns = CounterMetricFamily("shoal_reruns", "Requests run again after a failed batch.", labels=labels)
         restarts = CounterMetricFamily("shoal_worker_restarts", "Workers that were replaced.", labels=labels)
+        recycled = CounterMetricFamily(
+            "shoal_workers_recycled", "Workers that made room for fresh ones.", labels=labels
+        )
+        short = CounterMetricFamily("shoal_out_of_memory", "Batches that ran out of memory.", labels=labels)
+        ceilings = GaugeMetricFamily(
+            "shoal_ceiling_rows",
+            "Rows that an instance has memory for, where it ran out.",
+            labels=[*labels, "instance"],
+        )
         waiting = GaugeMetricFamily("shoal_queue_requests", "Requests waiting.", labels=labels)
         running = GaugeMetricFamily("shoal_batches_running", "Batches held by instances.", labels=labels)
         up = GaugeMetricFamily("shoal_instances", "Instances ready to run a batch.", labels=labels)
@@ -118,12 +140,16 @@ class Metrics:
         rows = HistogramMetricFamily("shoal_batch_rows", "Rows of each batch.", labels=labels)
         for stats, depth, held, instances in self._models():
             key = [stats.model, stats.version]
-            for outcome in ("answered", "failed", "expired", "withdrawn", "refused"):
+            for outcome in ("answered", "failed", "expired", "withdrawn", "refused", "poisoned"):
                 requests.add_metric([*key, outcome], getattr(stats, outcome))
             for reason, count in stats.reasons.items():
                 batches.add_metric([*key, reason], count)
             restarts.add_metric(key, stats.restarts)
+            recycled.add_metric(key, stats.recycled)
             reruns.add_metric(key, stats.reruns)
+            short.add_metric(key, stats.out_of_memory)
+            for instance, most in stats.ceilings.items():
+                ceilings.add_metric([*key, instance], most)
             waiting.add_metric(key, depth)
             running.add_metric(key, held)
             up.add_metric(key, instances)
@@ -131,7 +157,23 @@ class Metrics:
             compute.add_metric(key, stats.compute_time.cumulative(), stats.compute_time.total)
             rows.add_metric(key, stats.batch_rows.cumulative(), stats.batch_rows.total)
         start = GaugeMetricFamily("shoal_start_time_seconds", "When the server started, Unix time.", self._started)
-        return [requests, batches, restarts, reruns, waiting, running, up, queue_time, compute, rows, start]
+        return [
+            requests,
+            batches,
+            restarts,
+            recycled,
+            reruns,
+            short,
+            ceilings,
+            waiting,
+            running,
+            up,
+            queue_time,
+            compute,
+            rows,
+            start,
+            *(GaugeMetricFamily(f"shoal_{name}", BODIES, value) for name, value in self._memory().items()),
+        ]
 
 
 class JsonLines(logging.Formatter):
@@ -148,6 +190,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
+        fields = {key: redact(value) if isinstance(value, str) else value for key, value in fields.items()}
         text = json.dumps(fields, ensure_ascii=False, default=str)
         return text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
@@ -179,5 +222,6 @@ def set_up_logs(level: str, form: str) -> None:
 
 
 def _printable(text: str) -> str:
-    """Keep control characters out of a terminal line."""
+    """Keep control characters and secrets out of a terminal line."""
+    text = redact(text)
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text)

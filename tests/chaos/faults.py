@@ -287,17 +287,23 @@ class Breaker:
         )
 
     async def _roll_out(self, fault: Fault) -> None:
-        """Bring a second version, move everybody to it, take the first away; and back the next time."""
+        """Bring a second version, move everybody to it, take the first away, or all in one; and back the next time."""
         if self._rolling.locked():
             return
         async with self._rolling:
-            if await self._manage("GET", "/models/rolling/2.0", also={404}):
-                await self._retreat()
-            else:
-                await self._advance()
+            is_second = await self._manage("GET", "/models/rolling/2.0", also={404})
+            new, old = ("1.0", "2.0") if is_second else ("2.0", "1.0")
+            await (self._replace if fault.random.random() < 0.5 else self._move)(new, old)
 
-    async def _advance(self) -> None:
-        await self._move("2.0", "1.0")
+    async def _replace(self, new: str, old: str) -> None:
+        """The server does the moving."""
+        wave = asyncio.create_task(self._wave("rolling"))
+        absence = self._book.incidents.add("rolling/" + old, "absent", time.monotonic(), float("inf"))
+        if await self._register(new, "&replace=true"):
+            self._absence[old] = absence
+        else:
+            absence.ended = time.monotonic()
+        await wave
 
     async def _retreat(self) -> None:
         await self._move("1.0", "2.0")
@@ -318,13 +324,14 @@ class Breaker:
             await asyncio.sleep(0.003)
         await asyncio.gather(*asks)
 
-    async def _register(self, version: str) -> None:
-        query = f"url=deeds.py&handler=slowly&model_name=rolling&model_version={version}&initial_workers=1"
+    async def _register(self, version: str, how: str = "") -> bool:
+        query = f"url=deeds.py&handler=slowly&model_name=rolling&model_version={version}&initial_workers=1{how}"
         for _ in range(5):
             if await self._manage("POST", f"/models?{query}", also={500}):  # a start that met a kill is tried again
                 self._absence[version].ended = time.monotonic()
-                return
+                return True
         self._book.problem(f"version {version} of rolling could not be registered")
+        return False
 
     async def _remove(self, version: str) -> None:
         self._absence[version] = self._book.incidents.add(

@@ -21,7 +21,8 @@ from shoal.core.choice import policy_for
 from shoal.core.queue import RequestQueue
 from shoal.core.scheduler import Scheduler
 from shoal.pool.output import listen
-from shoal.pool.worker import Stage, WorkerSlot
+from shoal.pool.stage import Stage
+from shoal.pool.worker import WorkerSlot
 from shoal.telemetry import ModelStats
 from tests.chaos.requests import Ask, End
 from tests.chaos.server import MODELS

@@ -13,13 +13,22 @@ from shoal.config.scheduling import QueuePolicy
 from shoal.core.adaptive import Adaptive
 from shoal.core.batch import Batch, Stages
 from shoal.core.batcher import Batcher, Queue
+from shoal.core.cohort import is_cohort
 from shoal.core.levels import LevelQueue
 from shoal.core.policy import Fixed, Policy, Single
 from shoal.core.preferred import Preferred
 from shoal.core.queue import RequestQueue
 from shoal.core.request import Outcome, Request, State
 from shoal.core.scheduler import Scheduler
-from shoal.errors import HandlerFailed, QueueFull, ResponseTimeout, ServingError, Unavailable, WorkerDied
+from shoal.errors import (
+    DeadlineExceeded,
+    HandlerFailed,
+    QueueFull,
+    ResponseTimeout,
+    ServingError,
+    Unavailable,
+    WorkerDied,
+)
 from shoal.payload import Part, Payload, Result
 from shoal.telemetry import ModelStats
 from tests.support import FakeAlarm, FakeBlock
@@ -27,6 +36,7 @@ from tests.support import FakeAlarm, FakeBlock
 LIMIT = 6  # requests that may wait
 PATIENCE = 30.0  # as the queue's docstring promises
 MOST_INSTANCES = 4
+MOST_BEGUN = 2  # batches that an instance answers besides the one it runs
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 
 
@@ -80,8 +90,13 @@ class Worker:
         self.is_retired = False
         self.times_empty = 0
         self.work: list[tuple[Batch, list[bytes]]] = []  # batches, and what it read of each request
+        self.begun: set[Batch] = set()  # of those, the ones beside which it may run another
         self.cancelled: set[bytes] = set()
         self._on_run = on_run
+
+    @property
+    def is_free(self) -> bool:
+        return len(self.work) == len(self.begun) < MOST_BEGUN
 
     def run(self, batch: Batch) -> None:
         self._on_run(self, batch)
@@ -113,6 +128,7 @@ class Core(RuleBasedStateMachine):
         self.workers: dict[str, Worker] = {}
         self.made = 0
         self.offered = 0
+        self.late = 0  # refused on arrival for their deadline
         self.is_draining = False
         self.times_idle = 0
 
@@ -134,6 +150,7 @@ class Core(RuleBasedStateMachine):
         self.isolates = isolates
         batcher = Batcher(self.make_queue(data), self.policy)
         self.scheduler = Scheduler(batcher, self.alarm, self.stats, max_attempts=attempts, isolates=isolates)
+        self.scheduler.most_begun = MOST_BEGUN
         for number in places:
             self.add_worker(number)
 
@@ -179,6 +196,11 @@ class Core(RuleBasedStateMachine):
         except QueueFull:
             assert waiting >= LIMIT, "refused although there was room"
             assert not block.released, "something was taken of one that was refused"
+        except DeadlineExceeded:
+            assert waiting, "refused for its deadline although nobody is before it"
+            assert request.deadline < math.inf, "refused for a deadline it has not"
+            assert not block.released, "something was taken of one that was refused"
+            self.late += 1
         else:
             assert waiting < LIMIT, "admitted over the limit"
             self.records[request.id] = record
@@ -211,9 +233,21 @@ class Core(RuleBasedStateMachine):
     @precondition(lambda self: self.busy())
     @rule(data=st.data(), answers=st.lists(st.sampled_from(["whole", "whole", "whole", "failure", ""]), max_size=6))
     def end_batch(self, data: st.DataObject, answers: list[str]) -> None:
-        """A worker finishes its oldest batch: answers, failures, or nothing at all for some."""
+        """A worker finishes its oldest batch, or one that has begun: answers, failures, or nothing at all for some."""
         worker = data.draw(st.sampled_from(self.busy()))
-        self.finish(worker, answers)
+        self.finish(worker, answers, data.draw(st.integers(0, min(len(worker.begun), len(worker.work) - 1))))
+
+    @precondition(lambda self: any(len(worker.work) > len(worker.begun) for worker in self.workers.values()))
+    @rule(data=st.data(), is_said_twice=st.booleans())
+    def begin_answers(self, data: st.DataObject, is_said_twice: bool) -> None:
+        """What is left of a worker's oldest batch comes beside others."""
+        able = [worker for worker in self.workers.values() if len(worker.work) > len(worker.begun)]
+        worker = data.draw(st.sampled_from(able))
+        batch, _ = worker.work[len(worker.begun)]
+        if not is_cohort(batch.requests[0]):
+            worker.begun.add(batch)
+        for _ in range(1 + is_said_twice):
+            self.scheduler.begun(worker, batch, self.now)
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data(), is_last=st.booleans())
@@ -310,7 +344,11 @@ class Core(RuleBasedStateMachine):
         """A batch reaches a worker: every rule about who may travel is checked here."""
         records = [self.records[request.id] for request in batch.requests]
         assert not worker.is_retired, "a retiring instance was sent a batch"
-        assert len(worker.work) < worker.places, "an instance holds more batches than it has places"
+        assert len(worker.work) - len(worker.begun) < worker.places, "an instance holds more batches than it has places"
+        if len(worker.work) == len(worker.begun):
+            others = [other for other in self.workers.values() if other.is_free and not other.is_retired]
+            assert worker.is_free, "an instance was given more than it may answer"
+            assert len(worker.begun) == min(len(other.begun) for other in others), "another has less to answer"
         assert batch.instance == worker.id
         assert batch.rows == sum(request.rows for request in batch.requests)
         assert batch.rows <= self.policy.limit or len(batch) == 1, "a batch is over its limit"
@@ -347,8 +385,9 @@ class Core(RuleBasedStateMachine):
                 turns = [record.turn for record in left if record.times_run == 1]
                 assert not turns or other.turn > max(turns), "an equal was overtaken"
 
-    def finish(self, worker: Worker, answers: list[str]) -> None:
-        batch, read = worker.work.pop(0)
+    def finish(self, worker: Worker, answers: list[str], place: int = 0) -> None:
+        batch, read = worker.work.pop(place)
+        worker.begun.discard(batch)
         self.let_read(batch)
         batch.stages = Stages(0.001, 0.002, 0.001)
         self.scheduler.freed(worker, batch, self.now)
@@ -462,7 +501,7 @@ class Core(RuleBasedStateMachine):
         working = [worker for worker in self.workers.values() if not worker.is_retired]
         fleet = self.scheduler.batcher.fleet
         assert fleet.size == len(working)
-        assert fleet.idle == sum(not worker.work for worker in working)
+        assert fleet.idle == sum(worker.is_free for worker in working)
         assert self.scheduler.running == sum(len(worker.work) for worker in self.workers.values())
 
     @invariant()
@@ -489,7 +528,7 @@ class Core(RuleBasedStateMachine):
     def what_ended_was_counted(self) -> None:
         states = [record.request.state for record in self.records.values()]
         assert self.stats.withdrawn == states.count(State.WITHDRAWN)
-        assert self.stats.expired == states.count(State.EXPIRED)
+        assert self.scheduler.batcher.expired == states.count(State.EXPIRED) + self.late
 
     @invariant()
     def a_worker_is_told_whom_nobody_waits_for(self) -> None:

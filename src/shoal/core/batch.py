@@ -22,6 +22,7 @@ class Batch:
     __slots__ = (
         "answered",
         "failed",
+        "has_begun",
         "instance",
         "is_closed",
         "left",
@@ -43,6 +44,7 @@ class Batch:
         self.stages: Stages | None = None
         self.slots: tuple[int, ...] = ()  # of the requests' sequences, one for each; empty where there are none
         self.note = b""  # what a protocol wants to say about the whole batch, made once and kept here
+        self.has_begun = False  # its instance is free for others; answers may still come
         self.is_closed = False
         self.answered = 0  # counted when it closes
         self.failed = 0

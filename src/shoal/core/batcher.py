@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.core.batch import Batch
+from shoal.core.ceiling import Ceilings
 from shoal.core.cohort import is_cohort
 from shoal.core.order import AnswerOrder
+from shoal.core.pace import Pace
 from shoal.core.policy import Fleet, Hold, Leave, LeavingLane, Policy, Refuse
 from shoal.core.request import Request
 from shoal.errors import DeadlineExceeded
@@ -32,6 +34,10 @@ class Queue(Protocol):
 
     def add_first(self, requests: Sequence[Request]) -> None:
         """Take back requests that had left."""
+        ...
+
+    def rows_before(self, request: Request) -> int:
+        """How many rows are certain to leave before a request that has not joined yet, of those it may travel with."""
         ...
 
     def forget(self, request: Request) -> None:
@@ -75,7 +81,9 @@ class Batcher:
         self.policy = policy
         self.order = order
         self.fleet = Fleet()
+        self.ceilings = Ceilings()  # of instances whose memory ran out
         self.expired = 0  # requests refused for their deadline
+        self._pace = Pace()
         self._made = 0
 
     def joined(self, instance: str) -> None:
@@ -85,7 +93,9 @@ class Batcher:
         """An instance is gone, or will be sent nothing more."""
 
     def offer(self, request: Request, now: float) -> None:
-        """Take the request, or raise QueueFull and take nothing."""
+        """Take the request, or raise QueueFull or DeadlineExceeded and take nothing."""
+        if request.deadline < math.inf and len(self.queue):
+            self._check_deadline(request, now)
         lane = self.queue.add(request, self._retry_after)
         if self.order is not None:
             self.order.add(request)
@@ -124,6 +134,8 @@ class Batcher:
                     return WaitUntil(math.inf if opens is None else opens, "ahead")
             match self.policy.decide(lane, self.fleet, now):
                 case Leave(rows, reason):
+                    if self.ceilings.known:
+                        rows = min(rows, self.ceilings.allowed(instance, self.policy.limit, now))
                     self._made += 1
                     return Batch(self._made, self.queue.pop(lane, rows), reason, now)
                 case Hold(until, reason):
@@ -142,6 +154,16 @@ class Batcher:
     def done(self, batch: Batch, now: float) -> None:
         """The batch ended: teach the policy."""
         self.policy.done(batch, now)
+        self._pace.note(len(batch), len(self.queue) > 0, now)
+
+    def _check_deadline(self, request: Request, now: float) -> None:
+        """Refuse at once who cannot be answered in time; with nobody waiting a batch that leaves decides."""
+        ahead = self.queue.rows_before(request)
+        if self.policy.is_hopeless(request, ahead, self.fleet, now):
+            self.expired += 1
+            within = 1000 * (request.deadline - now)
+            why = f"the deadline cannot be met: {ahead} rows are before it and {within:.0f} ms are left"
+            raise DeadlineExceeded(why)
 
     def _refuse(self, request: Request, now: float, error: DeadlineExceeded) -> None:
         request.answer(error, True, now)
@@ -149,4 +171,6 @@ class Batcher:
         self.expired += 1
 
     def _retry_after(self) -> float:
-        return self.policy.retry_after(len(self.queue), self.fleet)
+        """Ask how fast the queue has been emptied of late; while that is not known, the policy."""
+        waiting = len(self.queue)
+        return self._pace.time_for(waiting) or self.policy.retry_after(waiting, self.fleet)

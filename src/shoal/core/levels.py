@@ -43,6 +43,10 @@ class LevelQueue:
         self._watch(request, request.deadline)
         return self._line
 
+    def rows_before(self, request: Request) -> int:
+        """Nothing is said: queue policies have rules of their own for those who waited too long."""
+        return 0
+
     def add_first(self, requests: Sequence[Request]) -> None:
         """Take back requests that had been admitted before; of their times only the deadline is left."""
         self._line.add_first(requests)

@@ -25,6 +25,7 @@ class Life(Enum):
     LOADING = "loading"
     READY = "ready"
     DRAINING = "draining"
+    DRAINED = "drained"  # it is here, without workers, until it is scaled
     UNLOADED = "unloaded"
     FAILED = "failed"
 
@@ -33,7 +34,8 @@ MOVES: dict[Life, frozenset[Life]] = {
     Life.LOADING: frozenset({Life.READY, Life.DRAINING, Life.FAILED}),
     Life.READY: frozenset({Life.DRAINING, Life.FAILED}),
     Life.FAILED: frozenset({Life.READY, Life.DRAINING}),
-    Life.DRAINING: frozenset({Life.UNLOADED, Life.FAILED}),
+    Life.DRAINING: frozenset({Life.UNLOADED, Life.FAILED, Life.DRAINED}),
+    Life.DRAINED: frozenset({Life.READY, Life.DRAINING, Life.UNLOADED}),
     Life.UNLOADED: frozenset(),
 }
 
@@ -53,6 +55,8 @@ class WorkerFacts:
     last_error: str
     traceback: str = ""  # of the last error, where it was the handler's own
     failing: float = 0.0  # seconds since it failed without having come up again; 0 while it is well
+    answered: int = 0  # requests, by this process
+    busy: float = 0.0  # seconds that it has been at its batch, or silent in a stream; 0 while it is idle
 
 
 class Pool(Protocol):
@@ -122,7 +126,11 @@ class Model:
         self.min_workers = config.workers
         self.max_workers = max(config.workers, config.max_workers)
         self._clock = clock
+        self._moved = clock.now()
         self._timeout = config.request_timeout
+        self._limits_waiting = (
+            config.scheduling is None
+        )  # a v2 time-out is a deadline; queue policies have their own rule
         self._has_tickets = config.job_tickets
         self._scalings = 0  # under way
         self.proof = proof or Proof()
@@ -139,6 +147,11 @@ class Model:
     def version(self) -> str:
         """Which edition."""
         return self.config.version
+
+    @property
+    def since(self) -> float:
+        """Seconds it has been where it is in its life."""
+        return self._clock.now() - self._moved
 
     @property
     def is_ready(self) -> bool:
@@ -162,6 +175,8 @@ class Model:
             self._check_workers()
         if self._has_tickets:
             self._check_ticket()
+        if request.timeout and self._limits_waiting:
+            request.deadline = min(request.deadline, request.arrived + request.timeout)
         if self._timeout:
             request.deadline = min(request.deadline, request.arrived + self._timeout)
         try:
@@ -208,23 +223,33 @@ class Model:
             self.scheduler.fail_waiting(self._no_workers, self._clock.now())
         if workers:
             self.error = self.traceback = ""
-            if self.life is Life.FAILED:
+            if self.life in (Life.FAILED, Life.DRAINED):
                 self.move(Life.READY)
+
+    async def rest(self, timeout: float) -> bool:
+        """Take nothing new, finish what was taken, then let the workers go; `scale` brings it back.
+
+        Gives whether all was finished in time; what was not is ended.
+        """
+        life = self.life
+        if life is not Life.READY:
+            raise Unavailable(f"model {self.name!r} is {life.value}; only a ready one can be drained")
+        self.move(Life.DRAINING)
+        in_time = await self._idle(timeout)
+        if self.life is not Life.DRAINING:  # unloaded meanwhile
+            return in_time
+        self.move(Life.DRAINED)
+        self.min_workers = self.max_workers = 0
+        await self.pool.scale(0)
+        self.scheduler.fail_waiting(lambda: Unavailable(f"model {self.name!r} was drained"), self._clock.now())
+        return in_time
 
     async def drain(self, timeout: float) -> bool:
         """Take nothing new, finish what was taken, then let the workers go; whether all was finished in time."""
         if self.life is Life.UNLOADED:
             return True
-        in_time = True
         self.move(Life.DRAINING)
-        idle = asyncio.Event()
-        self.scheduler.when_idle(idle.set)
-        try:
-            if not idle.is_set():
-                await asyncio.wait_for(idle.wait(), timeout)
-        except TimeoutError:
-            in_time = False
-            log.warning("%s %s did not drain in %.0f s; the rest is ended", self.name, self.version, timeout)
+        in_time = await self._idle(timeout)
         await self.pool.stop(timeout=max(1.0, min(5.0, timeout)))
         self.scheduler.fail_waiting(lambda: Unavailable(f"model {self.name!r} was unloaded"), self._clock.now())
         self.move(Life.UNLOADED)
@@ -245,6 +270,19 @@ class Model:
             assert life in MOVES[self.life], (self.life, life)
             log.info("%s", life.value, extra={"fields": {"model": self.name, "version": self.version}})
             self.life = life
+            self._moved = self._clock.now()
+
+    async def _idle(self, timeout: float) -> bool:
+        """Wait until nothing waits and nothing runs; whether that came in time."""
+        idle = asyncio.Event()
+        self.scheduler.when_idle(idle.set)
+        try:
+            if not idle.is_set():
+                await asyncio.wait_for(idle.wait(), timeout)
+        except TimeoutError:
+            log.warning("%s %s did not drain in %.0f s; the rest is ended", self.name, self.version, timeout)
+            return False
+        return True
 
     def _check_workers(self) -> None:
         if not self.pool.size and self.life is not Life.LOADING:

@@ -64,7 +64,7 @@ class Fleet:
     """The instances of a model, as far as a policy may know them."""
 
     size: int = 0  # instances that are up
-    idle: int = 0  # of those, holding no batch
+    idle: int = 0  # of those, free for a batch
 
 
 class Policy(Protocol):
@@ -94,6 +94,10 @@ class Policy(Protocol):
 
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
         """Estimate the seconds until a refused client may find room."""
+        ...
+
+    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
+        """Whether a request behind `ahead` rows is certain to miss its deadline; False where nothing is known."""
         ...
 
     def describe(self) -> dict[str, object]:
@@ -148,6 +152,10 @@ class Fixed:
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
         """Give the delay, or a second where there is none."""
         return max(1.0, self.delay)
+
+    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
+        """What batches cost is not known."""
+        return False
 
     def describe(self) -> dict[str, object]:
         """Tell the two numbers it was given."""

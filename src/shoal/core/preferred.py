@@ -73,6 +73,10 @@ class Preferred:
         """Give the delay, or a second where there is none."""
         return max(1.0, self.delay)
 
+    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
+        """What batches cost is not known."""
+        return False
+
     def describe(self) -> dict[str, object]:
         """Tell what it was given."""
         delay = round(1e6 * self.delay)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from shoal.core.policy import LeavingLane
 from shoal.core.request import QUEUED, Request, deadline_passed
-from shoal.errors import DeadlineExceeded, QueueFull
+from shoal.errors import DeadlineExceeded, QueueFull, ShareUsed
 
 PATIENCE = 30.0  # seconds a request without a nearer deadline lets others pass
 
@@ -44,6 +44,12 @@ class GroupLane:
     def __iter__(self) -> Iterator[Request]:
         self._settle()
         return iter(self._requests)
+
+    @property
+    def last(self) -> Request | None:
+        """Whoever is at the end, if anybody; one that ends this moment may be told and not be forgotten yet."""
+        self._settle()
+        return self._requests[-1] if self._requests else None
 
     def add(self, request: Request) -> None:
         """Put the request behind everybody due no later, and behind those that were taken back."""
@@ -92,9 +98,11 @@ class GroupLane:
 class RequestQueue:
     """What waits for one model; it takes a request or refuses it at once."""
 
-    def __init__(self, model: str, limit: int) -> None:
+    def __init__(self, model: str, limit: int, share: float = 1.0) -> None:
         self.model = model
         self.limit = limit
+        self._crowd = most_of(limit, share)  # what one client may have waiting: below, nobody is counted
+        self._counts: dict[Hashable, int] | None = None  # by client, while it is crowded
         self._levels: dict[int, dict[Hashable, GroupLane]] = {}
         self._size = 0
         self._deadlines: list[tuple[float, int, Request]] = []  # a heap; the ended leave it late
@@ -105,20 +113,30 @@ class RequestQueue:
 
     def add(self, request: Request, retry_after: Callable[[], float]) -> GroupLane:
         """Let the request wait, or raise QueueFull and take nothing; `retry_after` is the hint for the refused."""
-        if self._size >= self.limit:
-            raise QueueFull(self.model, self._size, retry_after())
+        if self._size >= self._crowd:
+            self._check_room(request, retry_after)
         lane = self._lane(request)
         lane.add(request)
         self._size += 1
+        if self._counts is not None:
+            self._count(request)
         if request.deadline < math.inf:
             self._watch(request)
         return lane
+
+    def rows_before(self, request: Request) -> int:
+        """Give the rows of its lane where it would be the last of it; none where it would overtake some."""
+        lane = self._levels.get(request.priority, {}).get(request.group)
+        last = None if lane is None else lane.last
+        return 0 if lane is None or last is None or not _is_behind(last, request) else lane.rows
 
     def add_first(self, requests: Sequence[Request]) -> None:
         """Take back requests that had been admitted before, whatever the limit says now."""
         for request in reversed(requests):
             self._lane(request).add_first([request])
             self._size += 1
+            if self._counts is not None:
+                self._count(request)
             if request.deadline < math.inf:
                 self._watch(request)
 
@@ -126,6 +144,8 @@ class RequestQueue:
         """Take out a request that ended while it waited here."""
         self._lane(request).forget(request)
         self._size -= 1
+        if self._counts is not None:
+            self._uncount([request])
         self._tidy()
 
     def head(self) -> GroupLane | None:
@@ -148,6 +168,8 @@ class RequestQueue:
         """Take up to `rows` rows out of a lane."""
         taken = lane.pop(rows)
         self._size -= len(taken)
+        if self._counts is not None:
+            self._uncount(taken)
         if not len(lane):
             self._tidy()
         return taken
@@ -176,7 +198,38 @@ class RequestQueue:
         everybody = [request for level in self._levels.values() for lane in level.values() for request in lane]
         self._levels.clear()
         self._size = 0
+        self._counts = None
         return everybody
+
+    def _check_room(self, request: Request, retry_after: Callable[[], float]) -> None:
+        """Refuse when it is full, or when this client has its share of it already."""
+        if self._size >= self.limit:
+            raise QueueFull(self.model, self._size, retry_after())
+        if self._counts is None:
+            self._counts = {}
+            for waiting in (request for level in self._levels.values() for lane in level.values() for request in lane):
+                self._count(waiting)
+        client = client_of(request)
+        has = self._counts.get(client, 0)
+        if has >= self._crowd:
+            raise ShareUsed(self.model, str(client), has, self.limit, retry_after())
+
+    def _count(self, request: Request) -> None:
+        assert self._counts is not None
+        client = client_of(request)
+        self._counts[client] = self._counts.get(client, 0) + 1
+
+    def _uncount(self, requests: Iterable[Request]) -> None:
+        """Those do not wait any more; once it is less crowded by far, nobody is counted."""
+        assert self._counts is not None
+        if 2 * self._size < self._crowd:
+            self._counts = None
+            return
+        for request in requests:
+            client = client_of(request)
+            self._counts[client] -= 1
+            if not self._counts[client]:
+                del self._counts[client]
 
     def _lane(self, request: Request) -> GroupLane:
         level = self._levels.get(request.priority)
@@ -205,6 +258,16 @@ class RequestQueue:
                 del level[group]
             if not level:
                 del self._levels[priority]
+
+
+def most_of(limit: int, share: float) -> int:
+    """How many of `limit` places one client may have: its share, and one at least."""
+    return min(limit, max(1, int(limit * share)))
+
+
+def client_of(request: Request) -> Hashable:
+    """Who sent it: the address of its client where that is known, or else its connection."""
+    return getattr(request.client, "address", request.client)
 
 
 def _is_behind(last: Request, request: Request) -> bool:

@@ -1,7 +1,9 @@
 """Repository: the models this server has, by name and version."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import Protocol
+from weakref import WeakSet
 
 from shoal.config.model import ModelConfig
 from shoal.core.model import Life, Model
@@ -10,14 +12,26 @@ from shoal.errors import Conflict, ModelNotFound, Protected, VersionNotFound
 Build = Callable[[ModelConfig], Model]
 
 
+class Split(Protocol):
+    """Two versions that share the requests for a bare name."""
+
+    old: Model
+    new: Model
+
+    def pick(self, client: Hashable) -> Model:
+        """Give the one that the next request goes to."""
+        ...
+
+
 class Entry:
     """The versions of one name."""
 
-    __slots__ = ("default", "versions")
+    __slots__ = ("default", "split", "versions")
 
     def __init__(self, default: Model) -> None:
         self.default = default
         self.versions: dict[str, Model] = {default.version: default}
+        self.split: Split | None = None
 
 
 class Repository:
@@ -27,6 +41,8 @@ class Repository:
         self._build = build
         self._entries: dict[str, Entry] = {}
         self.changes = 0  # grows whenever a name may mean another model than before
+        self.on_trial: WeakSet[Model] = WeakSet()  # what becomes of these says nothing of the server
+        self.is_closing = False  # the server is being stopped: it answers, but says that it is not ready
 
     def find(self, name: str, version: str = "") -> Model:
         """Give the default version, or the one named; raises ModelNotFound or VersionNotFound."""
@@ -39,6 +55,26 @@ class Repository:
         if model is None:
             raise VersionNotFound(name, version)
         return model
+
+    def pick(self, name: str, version: str = "", client: Hashable = None) -> Model:
+        """Give the model for one request: as `find`, but versions that share a bare name take turns."""
+        entry = self._entries.get(name)
+        if version or entry is None or entry.split is None:
+            return self.find(name, version)
+        return entry.split.pick(client)
+
+    def split_of(self, name: str) -> Split | None:
+        """Give the split of a bare name; while there is one, what it means has to be asked for each request."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.split
+
+    def split(self, name: str, split: Split | None) -> None:
+        """Let two versions share the requests for a bare name, or only its default have them."""
+        self.find(name)
+        self._entries[name].split = split
+        self.changes += 1
+        if split is not None:
+            self.on_trial.add(split.new)
 
     def names(self) -> list[str]:
         """Every name, sorted."""
@@ -97,7 +133,22 @@ class Repository:
         entry.versions[model.version] = model
         if entry.default is replaced:
             entry.default = model
+        if replaced is not None:
+            _end_split(entry, replaced)
         return replaced
+
+    def take_over(self, model: Model) -> list[Model]:
+        """Put a loaded model in as what its name means, in one step.
+
+        Gives back those that were taken out for it: the default before, and one of the same version.
+        """
+        entry = self._entries.get(model.name)
+        before = None if entry is None else entry.default
+        replaced = self.put(model)
+        self.set_default(model.name, model.version)
+        if before is not None and before is not replaced:
+            self._forget(before)
+        return [old for old in dict.fromkeys((before, replaced)) if old is not None]
 
     def take_out(self, model: Model) -> None:
         """Let a version be found no more; what it admitted is its own to finish. One that is not here is nothing."""
@@ -113,9 +164,12 @@ class Repository:
         return await model.drain(timeout)
 
     def set_default(self, name: str, version: str) -> None:
-        """Make a version the one that a bare name means."""
+        """Make a version the one that a bare name means, and the only one."""
         model = self.find(name, version)
-        self._entries[name].default = model
+        entry = self._entries[name]
+        entry.default = model
+        entry.split = None
+        self.on_trial.discard(model)
         self.changes += 1
 
     async def drain(self, timeout: float) -> None:
@@ -130,5 +184,13 @@ class Repository:
         entry.versions.pop(model.version)
         if not entry.versions:
             del self._entries[model.name]
-        elif entry.default is model:
+            return
+        _end_split(entry, model)
+        if entry.default is model:
             entry.default = next(iter(entry.versions.values()))
+
+
+def _end_split(entry: Entry, gone: Model) -> None:
+    """A version that is gone shares nothing."""
+    if entry.split is not None and gone in (entry.split.old, entry.split.new):
+        entry.split = None

@@ -9,6 +9,8 @@ from shoal.core.policy import Lane
 
 MARGIN = 1.10  # predicted ends are taken this much later where a deadline hangs on them
 
+CAUTION = 0.7  # of the predicted time, what an arrival must have left not to be refused
+
 
 class Verdict(NamedTuple):
     """What deadlines ask for."""
@@ -40,6 +42,18 @@ def triage(lane: Lane, curve: CostCurve, now: float, next_free: float | None, ra
         if _count_late(late, others, free + table[min(curve.cap, behind)], lost) >= lost:
             return Verdict(lost, curve.cap)
     return Verdict(0, min(saved, curve.cap))
+
+
+def is_hopeless(curve: CostCurve, slack: float, ahead: int, rows: int, instances: int) -> bool:
+    """Whether a request that has `slack` seconds is lost on its arrival, behind so many rows that are due before it.
+
+    Only what is certain counts: nothing is known to cost nothing, what runs already is over at once, and batches may
+    turn out faster than they were by a good part.
+    """
+    if not curve.seconds or instances < 1:
+        return False
+    wait = curve.total(ahead) / instances
+    return CAUTION * (wait + curve.seconds[min(rows, curve.limit)]) > slack
 
 
 def _lateness(lane: Lane, now: float) -> Callable[[int, float], bool]:

@@ -103,7 +103,7 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         self._peer = address_of(transport.get_extra_info("peername"))
         hub = self.hub
         over = len(hub.connections) - self._limits.max_connections
-        self._client = hub.join(self)
+        self._client = hub.join(self, transport.get_extra_info("peername"))
         self.deadline = hub.now + self._limits.idle_timeout
         if over >= 0 or hub.draining:
             hub.refused += 1
@@ -214,6 +214,8 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
     def answered(self, keep: bool) -> None:
         """The answer is written. What was sent ahead goes on in the next turn of the loop, not inside the caller."""
         self._exchange = None
+        if self._owed:
+            self._repay()
         if keep:
             self._phase = IDLE
             self.deadline = self.hub.now + self._limits.idle_timeout
@@ -344,6 +346,8 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         self._exchange = None
         self._drop_body()
         head, body = (self.hub.refusal or refusal)(status, message)
+        if status == 503:
+            head += b"Retry-After: 1\r\n"
         self.hub.answers[status // 100] += 1
         length = b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
         self.send(STATUS_LINES[status] + self.hub.date + head + length + body)

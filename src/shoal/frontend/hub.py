@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Final, Protocol
 
+from shoal.frontend.budget import Budget
+
 RECEIVE_BUFFER: Final = 64 * 1024
 
 _numbers = itertools.count(1)
@@ -36,6 +38,12 @@ class HttpLimits:
     def sweep_period(self) -> float:
         """How often the stamps are compared: once a second, more often when a limit is short."""
         return min(1.0, min(self.head_timeout, self.body_timeout, self.idle_timeout, self.write_timeout) / 4)
+
+
+class Client(int):
+    """The number of a connection; `address` is the host it comes from, where it comes from one."""
+
+    address: str
 
 
 class Connection(Protocol):
@@ -73,13 +81,17 @@ class Hub:
         self.received = bytearray(RECEIVE_BUFFER)  # read by one connection at a time, within one callback
         self.received_view = memoryview(self.received)
         self.refusal: Callable[[int, str], tuple[bytes, bytes]] | None = None  # header lines and body, where not plain
+        self.budget = Budget()  # of large bodies outside shared memory
         self._empty: asyncio.Future[None] | None = None
 
-    def join(self, connection: Connection) -> int:
+    def join(self, connection: Connection, peername: object = None) -> "Client":
         """Take a connection in; its number is unique in the process."""
         self.connections.add(connection)
         self.accepted += 1
-        return next(_numbers)
+        client = Client(next(_numbers))
+        if isinstance(peername, tuple) and len(peername) >= 2:
+            client.address = str(peername[0])
+        return client
 
     def leave(self, connection: Connection) -> None:
         """Forget a connection that is lost."""

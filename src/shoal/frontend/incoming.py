@@ -13,6 +13,7 @@ import httptools
 
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.hub import HttpLimits, Hub
+from shoal.frontend.known import Known
 from shoal.payload import Block
 
 Lend = Callable[[int], Block | None]
@@ -53,27 +54,6 @@ class Refused(Exception):
         self.status = status
 
 
-class Known:
-    """A head that was parsed and judged before, byte for byte: what follows from it need not be found out again.
-
-    Clients with bodies of one size send the same head over and over. Only plain requests are remembered: HTTP/1.1, a
-    small body of known length or none, nothing said about the connection, no expectation.
-    """
-
-    __slots__ = ("content_type", "head", "headers", "length", "method", "request_id", "size", "target", "timeout")
-
-    def __init__(self, head: bytes, length: int, exchange: Exchange) -> None:
-        self.head = head
-        self.size = len(head)
-        self.length = length
-        self.method = exchange.method
-        self.target = exchange.target
-        self.headers = exchange.headers
-        self.content_type = exchange.content_type
-        self.request_id = exchange.request_id
-        self.timeout = exchange.timeout
-
-
 class Incoming:
     """The receiving half of a connection."""
 
@@ -94,6 +74,7 @@ class Incoming:
         "_length",
         "_limits",
         "_missing",
+        "_owed",
         "_parser",
         "_peer",
         "_phase",
@@ -138,6 +119,7 @@ class Incoming:
         self._filled = 0  # how much of it is there,
         self._block: Block | None = None  # and the lent memory it is in, if any was to be had
         self._body_start = 0.0
+        self._owed = 0  # bytes of the hub's budget that this request's body has
 
     def answered(self, keep: bool) -> None:
         """The answer is complete."""
@@ -317,8 +299,11 @@ class Incoming:
             exchange.body = data if not exchange.body else cast(bytes, exchange.body) + data
             return
         self._collected += data
-        if len(self._collected) > self._limits.max_body:
+        size = len(self._collected)
+        if size > self._limits.max_body:
             raise Refused(413, f"the body is larger than the {self._limits.max_body} bytes allowed")
+        if size > self._limits.inline_body + self._owed:
+            self._owe(max(size, 2 * self._owed) - self._owed)  # in steps as large as what is there
 
     def on_message_complete(self) -> None:
         """The request is whole; it is dispatched when the parser has returned."""
@@ -365,6 +350,8 @@ class Incoming:
         """Make the place of a large body, with what has come in already; says how far that was."""
         length = self._length
         self._block = self._lend(length) if length > self._limits.inline_body else None
+        if self._block is None:
+            self._owe(length)
         self._sink = memoryview(bytearray(length)) if self._block is None else self._block.view[:length]
         stop = min(size, start + length)
         self._filled = stop - start
@@ -385,10 +372,24 @@ class Incoming:
         if block is None:
             return bytes(collected)
         block.view[: len(collected)] = collected
+        self._repay()
         return block
+
+    def _owe(self, size: int) -> None:
+        """Take memory for a body that is not in the shared one; raises `Refused` where there is none."""
+        if not self.hub.budget.take(size):
+            raise Refused(503, "request bodies take as much memory as they may; try again")
+        self._owed += size
+
+    def _repay(self) -> None:
+        """The body is not kept here any more."""
+        self.hub.budget.give_back(self._owed)
+        self._owed = 0
 
     def _drop_body(self) -> None:
         """The body will never be whole."""
+        if self._owed:
+            self._repay()
         self._sink = None
         self._collected = bytearray()
         if self._block is not None:

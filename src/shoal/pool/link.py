@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import cast
 
 import msgspec
@@ -12,11 +12,15 @@ from shoal.core.batch import Batch, Stages
 from shoal.core.request import Outcome
 from shoal.core.scheduler import Scheduler
 from shoal.errors import HandlerFailed, InvalidInput, ProtocolError, ServingError
-from shoal.payload import Result
+from shoal.payload import Buffer, Result
+from shoal.pool.errands import Errands
 from shoal.wire.channel import FrameReader, frame
 from shoal.wire.messages import (
     VERSION,
     Answered,
+    Ask,
+    Begun,
+    CallOff,
     Cancel,
     Ended,
     Failure,
@@ -24,6 +28,7 @@ from shoal.wire.messages import (
     Item,
     Loaded,
     Measured,
+    Order,
     PartHead,
     Piece,
     Pieces,
@@ -31,6 +36,7 @@ from shoal.wire.messages import (
     Report,
     Run,
     Unloadable,
+    Used,
     decode_report,
 )
 
@@ -50,7 +56,12 @@ class LinkedInstance:
         self.id = id
         self.number = number
         self.places = places
+        self._most = places
         self._link = link
+
+    def hold(self, is_waiting: bool) -> None:
+        """Hold no more than one batch while that one waits for another model."""
+        self.places = 1 if is_waiting else self._most
 
     def run(self, batch: Batch) -> None:
         """Send the batch."""
@@ -72,6 +83,7 @@ class WorkerLink(asyncio.Protocol):
         on_lost: Callable[[str], None],
         on_measured: Callable[[Measured], None],
         on_proved: Callable[[Proved], None],
+        errands: Errands | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._clock = clock
@@ -79,12 +91,17 @@ class WorkerLink(asyncio.Protocol):
         self._on_lost = on_lost
         self._on_measured = on_measured
         self._on_proved = on_proved
+        self._errands = errands
         self._soon = asyncio.get_running_loop().call_soon
         self._reader = FrameReader()
         self._transport: asyncio.WriteTransport | None = None
         self._problem = ""
         self.wants_headers = False
-        self.has_answered = False
+        self.answered = 0  # requests of batches that ended
+        self.ends_on_lost_device = False
+        self.lost: dict[int, Failure] = {}  # batches under which the device was lost
+        self.last_failure: Failure | None = None  # of the handler
+        self.device_memory = 0  # bytes, where the worker says so
         self.running: dict[int, tuple[LinkedInstance, Batch, float]] = {}  # by batch number; when it began to run
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -105,15 +122,22 @@ class WorkerLink(asyncio.Protocol):
         if not self._problem and self._reader.is_inside_frame:
             self._problem = "it died in the middle of a message"
         self._transport = None
+        if self._errands is not None:
+            self._errands.close()
         self._on_lost(self._problem or (str(error) if error else ""))
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Send a message without data; nothing if the worker is gone."""
-        if self._transport is not None:
-            self._transport.write(b"".join(frame(message)))
+    def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
+        """Send a message; nothing if the worker is gone. Small data is copied into one write, large is gathered."""
+        if self._transport is None:
+            return
+        buffers = frame(message, data)
+        if sum(map(len, data)) < JOIN_BELOW:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
 
     def send_batch(self, instance: LinkedInstance, batch: Batch) -> None:
-        """Send a batch; small data is copied into one write, large data is gathered by the kernel."""
+        """Send a batch."""
         items: list[Item] = []
         data: list[bytes | bytearray | memoryview] = []
         wants_headers = self.wants_headers
@@ -129,13 +153,8 @@ class WorkerLink(asyncio.Protocol):
                     heads.append(PartHead(part.name, part.content_type, content.size, content.offset))
             items.append(Item(heads, request.id, list(payload.headers)) if wants_headers else Item(heads, request.id))
         self.running[batch.number] = (instance, batch, batch.left)
-        if self._transport is None:
-            return  # lost a moment ago: connection_lost gives the batch back
-        buffers = frame(Run(batch.number, instance.number, items, list(batch.slots)), data)
-        if sum(map(len, data)) < JOIN_BELOW:
-            self._transport.write(b"".join(buffers))
-        else:
-            self._transport.writelines(buffers)
+        # one that was lost a moment ago: connection_lost gives the batch back
+        self.send(Run(batch.number, instance.number, items, list(batch.slots)), data)
 
     def abort(self) -> None:
         """Cut the connection."""
@@ -148,8 +167,13 @@ class WorkerLink(asyncio.Protocol):
                 self._finish(number, stages, _whole(sizes, content_types, body), None)
             case Pieces(number, pieces):
                 self._deliver(number, _pieces(pieces, body))
+                for piece in pieces:
+                    if piece.failure is not None:
+                        self._is_lost(number, piece.failure)
             case Ended(number, stages, failure):
                 self._finish(number, stages, iter(()), failure)
+            case Begun(number):
+                self._begin(number)
             case Hello(version, pid):
                 if version != VERSION:
                     raise ProtocolError(f"worker {pid} speaks version {version}, this server {VERSION}")
@@ -159,6 +183,12 @@ class WorkerLink(asyncio.Protocol):
                 self._on_measured(report)
             case Proved():
                 self._on_proved(report)
+            case Used(device_memory):
+                self.device_memory = device_memory
+            case Ask() | Order() | CallOff():
+                if self._errands is None:
+                    raise ProtocolError("this worker's model has nobody to ask")
+                self._errands.hear(report, body)
 
     def _deliver(self, number: int, outcomes: Iterator[tuple[int, Outcome, bool]]) -> None:
         if number not in self.running:
@@ -168,6 +198,21 @@ class WorkerLink(asyncio.Protocol):
         for index, outcome, is_last in outcomes:
             batch.deliver(index, outcome, is_last, now)
 
+    def _begin(self, number: int) -> None:
+        """Let the next batch have the instance; what is left of this one is timed from now, and by itself."""
+        if number not in self.running:
+            raise ProtocolError(f"batch {number} has begun, which this worker does not hold")
+        instance, batch, _ = self.running[number]
+        now = self._clock.now()
+        self._start_next(instance, now)
+        self._scheduler.begun(instance, batch, now)
+
+    def _start_next(self, instance: LinkedInstance, now: float) -> None:
+        """Time those from now that the instance is busy with: until now another was before them."""
+        for number, (owner, batch, _) in self.running.items():
+            if owner is instance and not batch.has_begun:
+                self.running[number] = (owner, batch, now)
+
     def _finish(
         self,
         number: int,
@@ -175,16 +220,17 @@ class WorkerLink(asyncio.Protocol):
         outcomes: Iterator[tuple[int, Outcome, bool]],
         failure: Failure | None,
     ) -> None:
+        if failure is not None and self._is_lost(number, failure):
+            return
         held = self.running.pop(number, None)
         if held is None:
             raise ProtocolError(f"an end for batch {number}, which this worker does not hold")
         instance, batch, _ = held
-        self.has_answered = True
+        self.answered += len(batch)
         batch.stages = Stages(*stages)
         now = self._clock.now()
-        for other, (owner, later, _) in self.running.items():
-            if owner is instance:  # it begins to run only now
-                self.running[other] = (owner, later, now)
+        if self.running and not batch.has_begun:
+            self._start_next(instance, now)
         waiting = len(self._scheduler.batcher.queue)
         if waiting and not (waiting < len(batch) >= MANY and sum(stages) < CHEAP):  # the instance first
             self._scheduler.freed(instance, batch, now)
@@ -194,13 +240,25 @@ class WorkerLink(asyncio.Protocol):
             _hand_out(batch, outcomes, now)
             self._soon(self._settle, instance, batch, now, failure)
 
+    def _is_lost(self, number: int, failure: Failure) -> bool:
+        """Note a failure; one that leaves the device unusable ends the worker, and its batches run elsewhere."""
+        if failure.kind != "input":
+            self.last_failure = failure
+        if failure.kind != "device" or not self.ends_on_lost_device:
+            return False
+        self.lost[number] = failure
+        self._problem = f"its device is lost: {failure.message}"
+        self.abort()
+        return True
+
     def _settle(self, instance: LinkedInstance, batch: Batch, now: float, failure: Failure | None) -> None:
         if not batch.is_closed:  # the worker may have died since, and its batches been closed for it
             self._scheduler.freed(instance, batch, now)
             self._close(batch, now, failure)
 
     def _close(self, batch: Batch, now: float, failure: Failure | None) -> None:
-        self._scheduler.closed(batch, now, lambda: error_of(failure))
+        is_short = failure is not None and failure.kind == "memory"
+        self._scheduler.closed(batch, now, lambda: error_of(failure), out_of_memory=is_short)
 
 
 def _hand_out(batch: Batch, outcomes: Iterable[tuple[int, Outcome, bool]], now: float) -> None:

@@ -14,13 +14,16 @@ from shoal.clock import Clock
 from shoal.config.model import ModelConfig
 from shoal.core.model import Proof, WorkerFacts
 from shoal.core.scheduler import Scheduler
-from shoal.errors import Unavailable
+from shoal.errors import LoadFailed, Unavailable
+from shoal.pool.errands import Board
 from shoal.pool.forge import Forge
 from shoal.pool.worker import WorkerSlot
 from shoal.wire.memory import Arena
 from shoal.wire.messages import Measured
 
 log = logging.getLogger("shoal.pool")
+NEXT = "b"
+RETRY_AFTER = 60.0  # s until a worn worker asks again for a successor that did not come up
 HOPELESS = 4  # failed starts in a row after which requests are refused instead of kept waiting
 
 
@@ -38,6 +41,7 @@ class LocalPool:
         on_measured: Callable[[Measured], None] = lambda _: None,
         on_loaded: Callable[[str, float], None] = lambda worker, seconds: None,
         proof: Proof | None = None,
+        board: Board | None = None,
     ) -> None:
         self._config = config
         self._scheduler = scheduler
@@ -46,6 +50,7 @@ class LocalPool:
         self._on_measured = on_measured
         self._on_loaded = on_loaded
         self._proof = proof or Proof()
+        self._board = board
         self._forge = Forge(
             config.python or sys.executable,
             _python_files(config.path),
@@ -55,6 +60,9 @@ class LocalPool:
         )
         self._slots: list[WorkerSlot] = []
         self._made = 0
+        self._warming: list[WorkerSlot] = []  # successors that are not up yet
+        self._leaving: list[WorkerSlot] = []  # whose successors are
+        self._replacing: set[asyncio.Task[None]] = set()
         self._lock = asyncio.Lock()
 
     @property
@@ -87,8 +95,11 @@ class LocalPool:
 
     async def stop(self, timeout: float) -> None:
         """End every worker and the template."""
+        for task in self._replacing:
+            task.cancel()
+        await asyncio.gather(*self._replacing, return_exceptions=True)
         async with self._lock:
-            leaving, self._slots = self._slots, []
+            leaving, self._slots = [*self._slots, *self._leaving], []
             await asyncio.gather(*(slot.stop(timeout) for slot in leaving))
             self._forge.stop()
 
@@ -121,8 +132,47 @@ class LocalPool:
             on_failure=self._failed,
             on_measured=self._on_measured,
             on_loaded=self._on_loaded,
+            on_worn=self._worn,
             proof=self._proof,
+            board=self._board,
         )
+
+    def _worn(self, slot: WorkerSlot, reason: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._replace(slot, reason))
+        self._replacing.add(task)
+        task.add_done_callback(self._replacing.discard)
+
+    async def _replace(self, slot: WorkerSlot, reason: str) -> None:
+        """Bring up a worker in the place of one, then let that one finish what it has and go."""
+        async with self._lock:
+            if slot not in self._slots:
+                return
+            log.info("%s is replaced: %s", slot.id, reason, extra={"fields": {"model": self._config.name}})
+            new = self._slot(successor(slot.id), slot.device)
+            if not await self._come_up(new):
+                asyncio.get_running_loop().call_later(RETRY_AFTER, slot.wear.forget)
+                return
+            self._slots[self._slots.index(slot)] = new
+        self._scheduler.stats.recycled += 1
+        self._leaving.append(slot)
+        await slot.stop(self._config.response_timeout)
+        self._leaving.remove(slot)
+
+    async def _come_up(self, slot: WorkerSlot) -> bool:
+        """Start a worker that nobody waits for; False when it does not come up."""
+        self._warming.append(slot)
+        try:
+            await asyncio.shield(slot.start())
+        except LoadFailed as error:
+            log.warning("no successor: %s", error, extra={"fields": {"model": self._config.name}})
+            await slot.stop(1.0)
+            return False
+        except asyncio.CancelledError:
+            await slot.stop(1.0)
+            raise
+        finally:
+            self._warming.remove(slot)
+        return True
 
     def _failed(self, slot: WorkerSlot) -> None:
         """Nobody is up and the last starts failed: those who wait are told so instead of being left to hope."""
@@ -131,9 +181,14 @@ class LocalPool:
             self._scheduler.fail_waiting(lambda: Unavailable(reason, retry_after=10.0), self._clock.now())
 
     def _exited(self, pid: int, status: int) -> None:
-        for slot in self._slots:
+        for slot in (*self._slots, *self._warming, *self._leaving):
             if pid in (slot.pid, slot.old_pid):
                 slot.exited(status)
+
+
+def successor(id: str) -> str:
+    """Name the worker that takes the place of another, whose name is free again by the time of the next."""
+    return id.removesuffix(NEXT) if id.endswith(NEXT) else id + NEXT
 
 
 def device_for(config: ModelConfig, number: int) -> str:

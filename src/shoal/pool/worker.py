@@ -7,8 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
-from enum import Enum
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -18,29 +17,18 @@ from shoal.core.batch import Batch
 from shoal.core.model import Proof, WorkerFacts
 from shoal.core.scheduler import Scheduler
 from shoal.errors import LoadFailed, LoadOutOfMemory, ResponseTimeout, ServingError, WorkerDied
+from shoal.pool.errands import Board, Caller, Errands
 from shoal.pool.forge import Forge
-from shoal.pool.link import LinkedInstance, WorkerLink
+from shoal.pool.link import LinkedInstance, WorkerLink, error_of
 from shoal.pool.output import LinePipe, listen
-from shoal.wire.messages import Load, Loaded, Measured, Proved, Stop, Unloadable
+from shoal.pool.pauses import after_deaths, after_failed_starts, explained
+from shoal.pool.stage import Stage
+from shoal.pool.wear import WearWatch, resident
+from shoal.wire.messages import Failure, Load, Loaded, Measured, Proved, Stop, Unloadable
 
 log = logging.getLogger("shoal.pool")
-BACK_OFF = (0.0, 0.1, 0.5, 1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0)
 DIED = "the process died"
-
-
-class Stage(Enum):
-    """Where a worker is in its life."""
-
-    STARTING = "starting"
-    READY = "ready"
-    DRAINING = "draining"
-    WAITING = "waiting"  # for its next start, after a failure
-    STOPPED = "stopped"
-
-
-def back_off(failures: int) -> float:
-    """How long to wait before the start after so many failures in a row: at once the first time."""
-    return BACK_OFF[min(failures, len(BACK_OFF)) - 1] if failures else 0.0
+LOUD = 1.0  # s of a pause that is worth a line
 
 
 class WorkerSlot:
@@ -58,17 +46,21 @@ class WorkerSlot:
         on_failure: Callable[["WorkerSlot"], None],
         on_measured: Callable[[Measured], None],
         on_loaded: Callable[[str, float], None],
+        on_worn: Callable[["WorkerSlot", str], None] = lambda slot, reason: None,
         proof: Proof | None = None,
+        board: Board | None = None,
     ) -> None:
         self.id = id
         self.stage = Stage.STOPPED
         self.pid = -1
         self.old_pid = -1  # the process before, whose end may be reported late
-        self.failures = 0  # in a row
+        self.failures = 0  # starts in a row
+        self.deaths = 0  # by batches, in a row: no batch ended between them
         self.restarts = 0
         self.last_error = ""
         self.last_traceback = ""  # where the model's own code failed to load
         self._failing_since = 0.0  # when it failed without having come up again; 0 while it is well
+        self.wear = WearWatch(config.recycle)
         self.settled: asyncio.Future[None] | None = None  # the first start: done when ready, or the reason why not
         self._config = config
         self._forge = forge
@@ -78,7 +70,9 @@ class WorkerSlot:
         self._on_failure = on_failure
         self._on_measured = on_measured
         self._on_loaded = on_loaded
+        self._on_worn = on_worn
         self._proof = proof or Proof()
+        self._board = board
         self._since = clock.now()
         self._started = time.time()
         self._link: WorkerLink | None = None
@@ -91,6 +85,11 @@ class WorkerSlot:
         self._hung: Batch | None = None
         self._reason = ""  # why it is being killed
         self._has_served = False  # the process before answered a batch or died of one: starting it is no useless loop
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return self._config.device
 
     def start(self) -> asyncio.Future[None]:
         """Begin; the future ends when the model is loaded, or with LoadFailed."""
@@ -147,18 +146,23 @@ class WorkerSlot:
 
     def describe(self) -> WorkerFacts:
         """Tell of it."""
+        link = self._link
+        failure = link.last_failure if link is not None else None
+        now = self._clock.now()
         return WorkerFacts(
             id=self.id,
             pid=self.pid,
             state=self.stage.value,
-            since=self._clock.now() - self._since,
+            since=now - self._since,
             started=self._started,
             restarts=self.restarts,
-            memory=_resident(self.pid),
+            memory=resident(self.pid),
             device=self._config.device,
-            last_error=self.last_error,
-            traceback=self.last_traceback,
-            failing=self._clock.now() - self._failing_since if self._failing_since else 0.0,
+            last_error=failure.message if failure is not None else self.last_error,
+            traceback=failure.traceback if failure is not None else self.last_traceback,
+            failing=now - self._failing_since if self._failing_since else 0.0,
+            answered=link.answered if link is not None else 0,
+            busy=max((now - began for _, _, began in link.running.values()), default=0.0) if link is not None else 0.0,
         )
 
     # -- start ------------------------------------------------------------------------------------------------------
@@ -185,7 +189,11 @@ class WorkerSlot:
             lambda problem: self._lost(link, problem),
             self._on_measured,
             self._proved,
+            Errands(
+                self._board, Caller(self.id, self._scheduler, self._hold), lambda told, data: link.send(told, data)
+            ),
         )
+        link.ends_on_lost_device = self._config.recycle.device_error
         try:
             for level, stream in ((logging.INFO, "stdout"), (logging.WARNING, "stderr")):
                 fd, reader = await listen(level, {**self._fields(), "stream": stream})
@@ -234,7 +242,7 @@ class WorkerSlot:
         for instance in self._instances:
             self._scheduler.join(instance)
         self._failing_since = 0.0
-        self.last_traceback = ""
+        self.wear = WearWatch(self._config.recycle)
         self._on_loaded(f"W-{self.id}", time.time() - self._started)
         log.info("ready: %s", report.handler, extra={"fields": {**self._fields(), "pid": self.pid}})
         self._watch_batches()
@@ -248,6 +256,13 @@ class WorkerSlot:
         self.kill(message)
 
     # -- run --------------------------------------------------------------------------------------------------------
+
+    def _hold(self, is_waiting: bool) -> None:
+        """Put nothing behind a batch that waits for another model, which may in turn wait for this one."""
+        for instance in self._instances:
+            instance.hold(is_waiting)
+        if not is_waiting:
+            self._scheduler.alarm.soon()
 
     def _proved(self, report: Proved) -> None:
         self._proof.settle(report.can_batch, report.why)
@@ -266,6 +281,9 @@ class WorkerSlot:
                 log.error("no answer in %.1f s: killed", now - began, extra={"fields": self._fields()})
                 self.kill(f"hung: no answer to a batch of {len(batch)} in {self._config.response_timeout:g} s")
                 return
+        age = now - self._since
+        if reason := self.wear.look(self.pid, self._link.answered, age, self._link.device_memory):
+            self._on_worn(self, reason)
         self._watch_batches()
 
     # -- end --------------------------------------------------------------------------------------------------------
@@ -275,15 +293,18 @@ class WorkerSlot:
             return
         now = self._clock.now()
         self._stop_watching()
-        self._has_served = link.has_answered or bool(link.running)
+        self._has_served = link.answered > 0 or bool(link.running)
+        self.deaths = (0 if link.answered else self.deaths) + bool(link.running)
         self._link = None
         if self._config.prove_batching and self._proof.can_batch is None and died_proving(link):
             self._proof.settle(False, "the worker did not survive that requests were run together")
         hung, self._hung = self._hung, None
+        if self._has_served:
+            self.last_traceback = next((failure.traceback for failure in link.lost.values()), "")
         instances, self._instances = self._instances, []
         reruns = self._scheduler.stats.reruns
         for instance in instances:
-            self._scheduler.leave(instance, now, lambda batch: self._why(batch, hung), hung=hung)
+            self._scheduler.leave(instance, now, lambda batch: self._why(batch, hung, link.lost), hung=hung)
         link.running.clear()  # the link waits for the collector; what its batches carried should not
         if reruns := self._scheduler.stats.reruns - reruns:
             log.warning("%d requests that it held are run again", reruns, extra={"fields": self._fields()})
@@ -293,12 +314,16 @@ class WorkerSlot:
         elif self.stage is not Stage.STOPPED:
             self._failed(self._reason or problem or DIED)
 
-    def _why(self, batch: Batch, hung: Batch | None) -> ServingError:
+    def _why(self, batch: Batch, hung: Batch | None, lost: Mapping[int, Failure]) -> ServingError:
+        if batch.number in lost:
+            return error_of(lost[batch.number])
         if batch is hung:
             limit = self._config.response_timeout
             return ResponseTimeout(
                 f"model {self._config.name!r} gave no answer in {limit:g} s; its worker was replaced"
             )
+        if self._config.side_effects:
+            return WorkerDied("the worker died while it held this request, which is never run twice")
         most = self._config.max_attempts
         return WorkerDied(f"the worker died while it held this request, which is given to at most {most} of them")
 
@@ -319,7 +344,11 @@ class WorkerSlot:
         self.restarts += 1
         self._scheduler.stats.restarts += 1
         self._on_failure(self)
-        self._task = asyncio.get_running_loop().create_task(self._launch(back_off(self.failures)))
+        free = explained(self._scheduler.batcher.policy.limit, self._scheduler.max_attempts)
+        pause = max(after_failed_starts(self.failures), after_deaths(self.deaths, free))
+        if pause >= LOUD:
+            log.warning("starts again in %.1f s", pause, extra={"fields": self._fields()})
+        self._task = asyncio.get_running_loop().create_task(self._launch(pause))
 
     def _emptied(self, left: list[str], id: str) -> None:
         left.remove(id)
@@ -360,11 +389,3 @@ def died_proving(link: WorkerLink) -> bool:
         all(request.has_ended for request in batch.requests) and any(request.pieces for request in batch.requests)
         for batch in batches
     )
-
-
-def _resident(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0

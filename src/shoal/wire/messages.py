@@ -5,7 +5,7 @@ message, not in it: `size` says how many of the frame's bytes belong to a part o
 `offset` lies in shared memory instead.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -63,7 +63,16 @@ class Stop(Wire, frozen=True, tag="stop"):
     """Finish what was sent before this, then leave."""
 
 
-Command = Load | Run | Cancel | Stop
+class Told(Wire, frozen=True, tag="told"):
+    """An answer to what the worker's model asked of the server: tensors behind the message, yes or no, or a failure."""
+
+    errand: int
+    is_last: bool
+    is_true: bool = False
+    failure: "Failure | None" = None
+
+
+Command = Load | Run | Cancel | Stop | Told
 
 
 class Hello(Wire, frozen=True, tag="hello"):
@@ -91,7 +100,10 @@ class Unloadable(Wire, frozen=True, tag="unloadable"):
 
 
 class Failure(Wire, frozen=True):
-    """An error on its way: `kind` is 'input' (the client's fault) or 'handler'; `status` what the handler chose."""
+    """An error on its way; `status` is what the handler chose.
+
+    `kind` is 'input' (the client's fault), 'memory' (it ran out), 'device' (whose context is lost) or 'handler'.
+    """
 
     kind: str
     message: str
@@ -128,6 +140,12 @@ class Pieces(Wire, frozen=True, tag="pieces"):
     pieces: list[Piece]
 
 
+class Begun(Wire, frozen=True, tag="begun"):
+    """The model's call for this batch has returned; its answers follow from elsewhere, beside other batches."""
+
+    batch: int
+
+
 class Ended(Wire, frozen=True, tag="ended"):
     """The worker is done with the batch; `failure` goes to whoever it left unanswered."""
 
@@ -153,6 +171,12 @@ class Measured(Wire, frozen=True, tag="measured"):
     measures: list[Measure]
 
 
+class Used(Wire, frozen=True, tag="used"):
+    """Bytes of its device's memory that the worker holds; only where somebody wants to know."""
+
+    device_memory: int
+
+
 class Proved(Wire, frozen=True, tag="proved"):
     """Whether requests that were run together were answered as each alone; `why` says why not."""
 
@@ -160,7 +184,43 @@ class Proved(Wire, frozen=True, tag="proved"):
     why: str = ""
 
 
-Report = Hello | Loaded | Unloadable | Answered | Pieces | Ended | Measured | Proved
+class Ask(Wire, frozen=True, tag="ask"):
+    """A model calls another. The inputs come behind the message."""
+
+    errand: int  # the worker's own number of it
+    model: str
+    version: str  # empty: the newest
+    inputs: list[PartHead]
+    outputs: list[str]  # empty: all
+    id: str = ""
+    sequence: tuple[int | str, bool, bool] | None = None  # its id, and whether this starts and ends it
+    timeout: int = 0  # microseconds in the queue; 0: any
+    parameters: dict[str, Any] = {}
+    may_be_many: bool = False  # any number of answers is fine
+    holds: bool = False  # its instance runs nothing else until it is answered
+
+
+class Order(Wire, frozen=True, tag="order"):
+    """A model loads or unloads another, or asks whether it is ready."""
+
+    errand: int
+    verb: Literal["load", "unload", "ready"]
+    model: str
+    version: str = ""
+    config: str = ""  # of a load: the configuration to use, in JSON
+    files: dict[str, bytes] = {}  # of a load: the files to use
+    with_dependents: bool = False
+
+
+class CallOff(Wire, frozen=True, tag="call_off"):
+    """The model does not wait for this answer any more."""
+
+    errand: int
+
+
+Report = (
+    Hello | Loaded | Unloadable | Answered | Pieces | Begun | Ended | Measured | Proved | Ask | Order | CallOff | Used
+)
 
 
 class Fork(Wire, frozen=True, tag="fork"):

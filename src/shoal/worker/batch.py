@@ -5,7 +5,7 @@ or streamed. Whatever happens in the stages, `finish` is called once and tells t
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -34,6 +34,7 @@ class Streamed:
 
 
 STREAMED: Final = Streamed()
+Later = Callable[["Slice", Stage], None]
 Answer = tuple[Buffer, str, Said | None]  # body, content type, what the handler said about it
 Outcome = Answer | Failure | Streamed | None
 
@@ -45,11 +46,13 @@ class Batch:
         self.number = run.batch
         self.instance = run.instance
         self.items = run.items
+        self.slots = run.slots  # of the requests' sequences, one for each; empty where there are none
         self.data = data
         self.limit = limit  # bytes an answer may have; 0: any
         self.sender = sender
         self.outcomes: list[Outcome] = [None] * len(run.items)
         self.cancelled: set[int] = set()
+        self.on_cancel: list[Callable[[], None]] = []  # who wants to hear that one was
         self.failure: Failure | None = None  # what ends the requests that share one failure
         self.has_begun = False  # pieces of it have left, so its end comes in pieces too
         self._seconds = [0.0, 0.0, 0.0]
@@ -68,6 +71,12 @@ class Batch:
             slices.append(cut)
         self._open = len(slices)
         return slices
+
+    def cancel(self, place: int) -> None:
+        """Nobody waits for this request any more."""
+        self.cancelled.add(place)
+        for hear in list(self.on_cancel):  # another thread may take one out
+            hear()
 
     def close(self, cut: "Slice") -> bool:
         """Count a slice that is through; True for the last one, whose caller then finishes the batch."""
@@ -127,7 +136,7 @@ class Batch:
 class Slice:
     """A micro-batch, or the whole of a batch: the requests still alive in it and the data between two stages."""
 
-    __slots__ = ("batch", "data", "items", "places", "requests", "seconds", "start")
+    __slots__ = ("batch", "data", "items", "later", "leave", "places", "requests", "seconds", "start")
 
     def __init__(self, batch: Batch, places: Sequence[int], items: Sequence[Item], start: int) -> None:
         self.batch = batch
@@ -136,6 +145,8 @@ class Slice:
         self.start = start  # where its bytes begin behind the message
         self.requests = Requests(items)
         self.data: Any = None
+        self.later: Later | None = None  # lets its answers begin, where they come after its last stage
+        self.leave: Callable[[Slice], None] | None = None  # who sees it off after those; None: they are waited for
         self.seconds = [0.0, 0.0, 0.0]
 
     @property
@@ -153,8 +164,17 @@ class Slice:
         self.places = ()
 
     def fail_one(self, index: int, error: BaseException, where: str) -> None:
-        """End one with its own failure; the caller takes it out."""
-        self.batch.outcomes[self.places[index]] = failures.failure(error, where)
+        """End one with its own failure; the caller takes it out.
+
+        That memory was short is said of the batch, whose size may be to blame; those who got none share it.
+        """
+        batch, place = self.batch, self.places[index]
+        own = failures.failure(error, where)
+        shared = batch.failure or own
+        if own.kind == shared.kind == "memory":
+            batch.fail_together(shared, [place])
+        else:
+            batch.outcomes[place] = own
 
     def drop_failed(self, values: Any, where: str) -> Any:
         """Take exceptions out of a list of one value per request, and with them the requests they end."""

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from shoal.errors import LoadFailed
 from shoal.worker.backends import completion
+from shoal.worker.process import become
+
+USER = "SHOAL_WORKER_USER"  # the server's `worker_user`: a server in Triton's place has it from here too
 
 
 def main() -> int:
@@ -25,6 +28,7 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     try:
+        become(os.environ.get(USER, ""))
         partial = json.load(sys.stdin)
         if not isinstance(partial, dict):
             raise LoadFailed("a configuration is a JSON object")

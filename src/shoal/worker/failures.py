@@ -1,5 +1,7 @@
 """From an exception in user code to the Failure that travels: whose fault it was, what it says, where it happened."""
 
+import contextlib
+import gc
 import logging
 import sys
 import traceback
@@ -13,6 +15,18 @@ from shoal.worker.handler import Unreadable
 OUT_OF_RESOURCES = 507
 _HERE = str(Path(__file__).parent)
 _log = logging.getLogger("shoal.worker")
+# of torch, its allocators and libraries, and of onnxruntime
+_NO_MEMORY = (
+    *("CUDA out of memory", "can't allocate memory", "not enough memory", "CUDA error: out of memory"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "Failed to allocate memory", "bad allocation"),
+    *("std::bad_alloc", "is smaller than requested bytes"),
+)
+# errors after which CUDA gives every call of the process the same error
+_LOST = (
+    *("device-side assert", "illegal memory access", "unspecified launch failure", "misaligned address"),
+    *("illegal instruction", "invalid program counter", "invalid address space", "hardware stack error"),
+    *("uncorrectable ECC", "launch timed out", "context is destroyed", "MPS client terminated"),
+)
 
 
 def failure(error: BaseException, where: str) -> Failure:
@@ -22,18 +36,20 @@ def failure(error: BaseException, where: str) -> Failure:
     except Exception:  # the user's exception fails when it is looked at
         described = Failure("handler", f"{where} raised {type(error).__name__}")
     _write(described, where)
+    if described.kind == "memory":
+        recover_memory(error)
     return described
 
 
 def _describe(error: BaseException, where: str) -> Failure:
     place = trimmed(error.__cause__ if isinstance(error, Unreadable) and error.__cause__ else error)
-    kind, status = "handler", 0
+    kind, status = _kind_of(error), 0
     if isinstance(error, InvalidInput):
         kind, message = "input", str(error)
     elif isinstance(error, HandlerFailed):
         status, message = int(error.status or 0), str(error)
         place = error.traceback or place
-    elif is_out_of_memory(error):
+    elif kind == "memory":
         status, message = OUT_OF_RESOURCES, "Out of resources"
     elif (chosen := _chosen_status(error)) is not None:
         status, message = chosen, str(getattr(error, "message", error))
@@ -47,9 +63,42 @@ def _text(value: str) -> str:
     return value.encode(errors="replace").decode()
 
 
+def _kind_of(error: BaseException) -> str:
+    """Whether an error, or the one that a backend made it from, says something about memory or the device."""
+    for each in (error, error.__cause__):
+        if each is not None and (is_out_of_memory(each) or _speaks_of(each, _NO_MEMORY)):
+            return "memory"
+        if each is not None and is_device_lost(each):
+            return "device"
+    return "handler"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of a device; frameworks agree on the name, not on the class."""
     return isinstance(error, MemoryError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+
+
+def is_device_lost(error: BaseException) -> bool:
+    """Whether a GPU's context is beyond repair: every later call of this process would fail too."""
+    return _speaks_of(error, _LOST) and "CUDA" in str(error)
+
+
+def _speaks_of(error: BaseException, phrases: tuple[str, ...]) -> bool:
+    """Whether a framework says one of these; what it raises has no class of its own for them."""
+    if not isinstance(error, RuntimeError) and not type(error).__module__.startswith("onnxruntime"):
+        return False
+    text = str(error)
+    return any(phrase in text for phrase in phrases)
+
+
+def recover_memory(error: BaseException) -> None:
+    """Let go of what a failed batch held, so that its halves find room: frames' variables, cycles, torch's cache."""
+    traceback.clear_frames(error.__traceback__)
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        with contextlib.suppress(Exception):
+            torch.cuda.empty_cache()
 
 
 def summary(error: BaseException) -> str:

@@ -6,9 +6,11 @@ Exit codes: 0 told to stop or nobody left to serve, 1 the model cannot be loaded
 import logging
 import os
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Sequence
+from time import monotonic
 
 import msgspec
 
@@ -27,20 +29,24 @@ from shoal.wire.messages import (
     Measured,
     Run,
     Stop,
+    Told,
     Unloadable,
+    Used,
     decode_command,
 )
 from shoal.worker import failures
 from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
 from shoal.worker.continuous import Continuous
+from shoal.worker.errands import errands
 from shoal.worker.items import inline_size
 from shoal.worker.pipeline import Inline, Pipeline, Runner, Threaded, run_stages
-from shoal.worker.process import leave
+from shoal.worker.process import leave, restrict
 from shoal.worker.program import Program
 from shoal.worker.proof import Prover
 
 _log = logging.getLogger("shoal.worker")
+REPORT_EVERY = 1.0  # s between two reports of the device's memory
 
 
 def run(sock: socket.socket, arena: ArenaReader | None) -> None:
@@ -60,6 +66,7 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     """Load the model and answer batches; gives the exit code."""
     inbox, outbox = Inbox(sock), Outbox(sock)
     outbox.send(Hello(VERSION, os.getpid()))
+    errands.connect(outbox, inbox.receive)
     received = inbox.receive()
     if received is None:
         return 0
@@ -68,6 +75,7 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
         raise ProtocolError(f"the first command must be Load, got {type(load).__name__}")
     try:
         config = msgspec.convert(load.config, ModelConfig)
+        restrict(config)
         program = choice.load(config, load.worker)
         check_modes(config, program)
     except msgspec.ValidationError as error:
@@ -82,14 +90,23 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     prover = None if is_trusted else Prover(outbox, load.can_batch, side_effects=config.side_effects)
     loop = Loop(program, config, arena, inbox, outbox, load.message_limit, prover.run if prover else run_stages)
     loop.start()
-    places = max(1, config.batching.batch_size) if config.continuous else program.places
+    errands.serve()
+    places = max(1, config.batching.batch_size) if config.continuous else places_of(config, program)
     outbox.send(Loaded(program.handler, places, program.wants_headers))
     loop.send_measures()
     if prover is not None:
         prover.begin()
     code = loop.run()
+    errands.close()
     program.close()
     return code
+
+
+def places_of(config: ModelConfig, program: Program) -> int:
+    """How many batches an instance can hold: one for each thread of its stages."""
+    if len(program.stages) == 1:
+        return 1
+    return sum(config.micro_batching.parallelism.get(stage.name, 1) for stage in program.stages)
 
 
 def check_modes(config: ModelConfig, program: Program) -> None:
@@ -180,6 +197,8 @@ class Loop:
         self._waiting: deque[Batch] = deque()  # read while a batch ran inline
         self._batches: dict[int, Batch] = {}
         self._is_stopping = False
+        self._reports_memory = config.recycle.device_memory > 0
+        self._report_after = 0.0
         self._error: ProtocolError | None = None  # met while user code was running, raised once it is not
         self._pipelines: list[Pipeline]
         if config.continuous:
@@ -215,13 +234,24 @@ class Loop:
         if measures := self._take_measures():
             self._outbox.send(Measured(measures))
 
+    def _report_memory(self) -> None:
+        """Say now and then what torch holds of the device; nothing where it is not at work there."""
+        now = monotonic()
+        torch = sys.modules.get("torch")
+        if now < self._report_after or torch is None or not torch.cuda.is_initialized():
+            return
+        self._report_after = now + REPORT_EVERY
+        self._outbox.send(Used(torch.cuda.memory_reserved()))
+
     def _take(self, command: Command, data: memoryview) -> None:
         match command:
             case Run():
                 self._waiting.append(self._make_batch(command, data))
             case Cancel():
                 if batch := self._batches.get(command.batch):
-                    batch.cancelled.add(command.index)
+                    batch.cancel(command.index)
+            case Told():
+                errands.hear(command, data)
             case Stop():
                 self._is_stopping = True
             case Load():
@@ -239,6 +269,8 @@ class Loop:
         if self._batches.get(batch.number) is batch:  # its answer has left, so its number may be in use again
             del self._batches[batch.number]
         self.send_measures()
+        if self._reports_memory:
+            self._report_memory()
         if self._is_stopping and not self._batches:
             self._inbox.interrupt()
 

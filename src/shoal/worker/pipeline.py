@@ -2,8 +2,9 @@
 
 `Inline` runs on the caller's thread: a lone request crosses no thread. `Threaded` gives each stage its own threads, so
 that preprocessing of one batch overlaps inference of the batch before. A stage's exception is the failure of the slice
-it ran for; no thread ends by one. What a queue between stages may hold is bounded; what waits before the first stage is
-bounded by the front process, which sends no more batches than an instance has places.
+it ran for; no thread ends by one. A slice whose answers come later leaves with the last of them, and holds no thread
+until then. What a queue between stages may hold is bounded; what waits before the first stage is bounded by the front
+process, which sends no more batches than an instance has places.
 """
 
 import logging
@@ -17,6 +18,7 @@ from shoal.config.model import MicroBatching
 from shoal.wire.memory import ArenaReader
 from shoal.worker import streams
 from shoal.worker.batch import Batch, Slice, rows_of
+from shoal.worker.later import Later
 from shoal.worker.program import Program, Stage
 
 Done = Callable[[Batch], None]
@@ -104,6 +106,7 @@ class Threaded:
     def submit(self, batch: Batch) -> None:
         """Put its slices before the first stage."""
         for cut in batch.slices(self._slice_size):
+            cut.leave = self._leave
             self._hops[0].put(cut)
 
     def _serve(self, column: int) -> None:
@@ -114,6 +117,8 @@ class Threaded:
             cut = hop.get()
             try:
                 self._run(cut, stages, self._program, self._arena, nothing_to_poll)
+                if cut.later is not None:
+                    continue  # it leaves with its last answer
                 if cut.places and after is not None:
                     after.put(cut)
                 else:
@@ -166,6 +171,9 @@ def run_stages(
         finally:
             program.context.leave()
             cut.spend(stage, perf_counter() - started)
+        if cut.later is not None:
+            cut.later(cut, stage)
+            return
         if not cut.places:
             return
 
@@ -189,6 +197,9 @@ def _run_stage(cut: Slice, stage: Stage, program: Program, arena: ArenaReader | 
             return
     program.context.enter(cut.requests, cut.emit)
     result = stage.call(cut.data)
+    if isinstance(result, Later):
+        cut.later = result.open
+        return
     if not stage.gives_rows:
         cut.data = cut.drop_failed(result, stage.label)
         return

@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,16 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-5  # how far numbers may be apart: sums in another
 SIDE_EFFECTS = "it has side effects, so no request is run twice to find out"
 IN_PIECES = "it answers in pieces"
 _log = logging.getLogger("shoal.worker")
+
+
+class Tolerance(NamedTuple):
+    """How far numbers may be apart and still be the same."""
+
+    relative: float = RELATIVE
+    absolute: float = ABSOLUTE
+
+
+TOLERANCE = Tolerance()
 
 
 class Unheard:
@@ -182,7 +192,7 @@ def has_equal_inputs(cut: Slice, arena: ArenaReader | None) -> bool:
     return all(row == rows[0] for row in rows)
 
 
-def alike(one: Answer, other: Answer) -> bool:
+def alike(one: Answer, other: Answer, tolerance: Tolerance = TOLERANCE) -> bool:
     """Whether two answers say the same, but for the last digits of their numbers."""
     if one[1] != other[1] or _said(one) != _said(other):
         return False
@@ -190,22 +200,23 @@ def alike(one: Answer, other: Answer) -> bool:
     if before == after:
         return True
     try:
-        return close(json.loads(before), json.loads(after))
+        return close(json.loads(before), json.loads(after), tolerance)
     except (ValueError, RecursionError, OverflowError):
-        return _are_close_tensors(before, after)
+        return _are_close_tensors(before, after, tolerance)
 
 
-def close(one: Any, other: Any) -> bool:
+def close(one: Any, other: Any, tolerance: Tolerance = TOLERANCE) -> bool:
     """Whether two values of JSON are the same, fractions within what rounding explains."""
     kinds = {type(one), type(other)}
     if float in kinds and kinds <= {float, int}:
-        return math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (math.isnan(one) and math.isnan(other))
+        are_close = math.isclose(one, other, rel_tol=tolerance.relative, abs_tol=tolerance.absolute)
+        return are_close or (math.isnan(one) and math.isnan(other))
     if len(kinds) > 1:
         return False
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(close(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(close(value, other[key], tolerance) for key, value in one.items())
     if isinstance(one, list):
-        return len(one) == len(other) and all(map(close, one, other))
+        return len(one) == len(other) and all(close(a, b, tolerance) for a, b in zip(one, other, strict=True))
     return bool(one == other)
 
 
@@ -214,14 +225,14 @@ def _said(answer: Answer) -> tuple[int, str, list[tuple[str, str]]]:
     return (200, "", []) if said is None else (said.status, said.reason, sorted(said.headers))
 
 
-def _are_close_tensors(one: bytes, other: bytes) -> bool:
+def _are_close_tensors(one: bytes, other: bytes, tolerance: Tolerance) -> bool:
     """Whether both are tensors that torch saved, with the same values; a worker that saved one has torch."""
     torch = sys.modules.get("torch")
     if torch is None or len(one) != len(other) or not one.startswith(b"PK"):
         return False
     try:
         first, second = (torch.load(io.BytesIO(data), weights_only=True) for data in (one, other))
-        torch.testing.assert_close(first, second, rtol=RELATIVE, atol=ABSOLUTE, equal_nan=True)
+        torch.testing.assert_close(first, second, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True)
     except Exception:  # whatever it is, it is not the same
         return False
     return True

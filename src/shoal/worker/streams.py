@@ -89,24 +89,16 @@ class Stream:
             if value is None and not are_last:
                 continue
             place = self._cut.places[index]
-            written = self._write(index, value)
-            if isinstance(written, Failure):
-                pieces.append(Piece(place, True, 0, failure=written))
+            answer = written(self._cut, self._stage, index, value)
+            if isinstance(answer, Failure):
+                pieces.append(Piece(place, True, 0, failure=answer))
                 ended.append(index)
             else:
-                pieces.append(piece(place, are_last, written))
-                bodies.append(written[0])
+                pieces.append(piece(place, are_last, answer))
+                bodies.append(answer[0])
         if pieces:
             self._cut.batch.sender.send(Pieces(self._cut.batch.number, pieces), bodies)
         self._forget([index for index, _ in values] if are_last else ended)
-
-    def _write(self, index: int, value: Any) -> Answer | Failure:
-        try:
-            if isinstance(value, BaseException):
-                return failures.failure(value, self._stage.label)
-            return self._cut.write(index, self._stage.encode(value) if self._stage.encode else value)
-        except BaseException as error:
-            return failures.failure(error, self._stage.label)
 
     def _end(self, indices: Sequence[int]) -> None:
         batch, places = self._cut.batch, self._cut.places
@@ -124,6 +116,16 @@ class Stream:
             self._cut.batch.outcomes[self._cut.places[index]] = STREAMED
             if source := self._sources.pop(index, None):
                 _close(source)
+
+
+def written(cut: Slice, stage: Stage, index: int, value: Any) -> Answer | Failure:
+    """Give the piece that a value is for one request of a slice; of an exception, and where there is one, a failure."""
+    try:
+        if isinstance(value, BaseException):
+            return failures.failure(value, stage.label)
+        return cut.write(index, stage.encode(value) if stage.encode else value)
+    except BaseException as error:
+        return failures.failure(error, stage.label)
 
 
 def _close(steps: Steps) -> None:

@@ -243,6 +243,57 @@ def test_a_client_may_leave_from_inside_an_answer() -> None:
     assert models.called_off == ["pre"]
 
 
+def limited(most: int, *, at_once: bool = False) -> Models:
+    settings = EnsembleScheduling(step=list(CHAIN), max_inflight_requests=most)
+    return Models(Ensemble("e", ["raw"], ["scores"], settings), at_once=at_once)
+
+
+def test_only_so_many_runs_of_a_step_are_under_way_and_the_others_wait_in_their_order() -> None:
+    models = limited(2)
+    models.course.begin({"raw": 1})
+    for number in range(4):
+        models.answer("pre", {"OUT": number}, last=number == 3)
+    assert models.open == ["net", "net"]
+    models.answer("net", {"Y": "a"})
+    assert models.open == ["net", "net"]
+    for name in "bcd":
+        models.answer("net", {"Y": name})
+
+    assert [tensors["X"] for name, tensors in models.started if name == "net"] == [0, 1, 2, 3]
+    assert models.heard == [({"scores": name}, name == "d") for name in "abcd"]
+
+
+def test_runs_that_wait_are_never_started_once_it_has_ended() -> None:
+    models = limited(1)
+    models.course.begin({"raw": 1})
+    models.answer("pre", {"OUT": 1}, last=False)
+    models.answer("pre", {"OUT": 2}, last=False)
+    models.answer("net", HandlerFailed("no"))
+
+    assert [name for name, _ in models.started] == ["pre", "net"]
+    assert models.called_off == ["pre"]
+
+
+def test_very_many_runs_that_wait_and_answer_at_once_do_not_pile_up() -> None:
+    heard: list[object] = []
+    tells: dict[str, list[Told]] = {"pre": [], "net": []}
+
+    def run(step: Step, tensors: Tensors, told: Told) -> Callable[[], None]:
+        tells[step.model_name].append(told)
+        if len(tells["net"]) > 1:
+            told({"Y": tensors["X"]}, True)
+        return lambda: None
+
+    settings = EnsembleScheduling(step=list(CHAIN), max_inflight_requests=1)
+    course = Course(Ensemble("e", ["raw"], ["scores"], settings), run, lambda outcome, _: heard.append(outcome))
+    course.begin({"raw": 1})
+    for number in range(5000):
+        tells["pre"][0]({"OUT": number}, number == 4999)
+    tells["net"][0]({"Y": 0}, True)
+
+    assert heard == [{"scores": number} for number in range(5000)]
+
+
 @pytest.mark.parametrize(
     ("inputs", "outputs", "steps", "message"),
     [

@@ -182,7 +182,7 @@ def test_an_idle_model_drains_at_once_even_when_given_no_time(caplog: pytest.Log
         asyncio.run(bed.model.drain(0.0))
 
     assert bed.model.life is Life.UNLOADED
-    assert caplog.text == ""
+    assert not [record.getMessage() for record in caplog.records if record.name.startswith("shoal")]
 
 
 def test_draining_twice_is_draining_once() -> None:
@@ -377,3 +377,75 @@ def test_a_no_outweighs_a_yes_and_stays() -> None:
 
     assert bed.model.proof.words == "no: of 2 requests"
     assert bed.bench.batcher.policy.limit == 1
+
+
+def test_a_drained_model_finishes_what_it_had_refuses_the_next_and_comes_back_when_scaled() -> None:
+    bed = Bed()
+    instance = bed.ready()
+    bed.model.submit(running := ask())
+    bed.bench.feed()
+
+    async def story() -> None:
+        resting = asyncio.ensure_future(bed.model.rest(5.0))
+        await asyncio.sleep(0)
+        life: Life = bed.model.life
+        assert life is Life.DRAINING
+        with pytest.raises(Unavailable, match="is draining"):
+            bed.model.submit(ask())
+        bed.bench.finish(instance, b"done")
+        assert await resting is True
+        assert running.ear.bodies == [b"done"]
+        assert (bed.model.life, bed.pool.size, bed.model.min_workers) == (Life.DRAINED, 0, 0)
+        with pytest.raises(Unavailable, match="is drained"):
+            bed.model.submit(ask())
+        with pytest.raises(Unavailable, match="only a ready one"):
+            await bed.model.rest(5.0)
+        await bed.model.scale(0)
+        assert bed.model.life is Life.DRAINED
+        await bed.model.scale(2)
+        assert (bed.model.life, bed.pool.size) == (Life.READY, 2)
+
+    asyncio.run(story())
+
+
+def test_a_drain_that_takes_too_long_ends_the_rest() -> None:
+    bed = Bed()
+    bed.ready()
+    bed.model.submit(ask())
+    bed.bench.feed()
+    bed.model.submit(waiting := ask())
+
+    assert asyncio.run(bed.model.rest(0.0)) is False
+    assert bed.model.life is Life.DRAINED
+    assert "was drained" in str(waiting.ear.last)
+
+
+def test_a_drained_model_can_be_unloaded_also_while_it_drains() -> None:
+    bed = Bed()
+    instance = bed.ready()
+    bed.model.submit(ask())
+    bed.bench.feed()
+
+    async def story() -> None:
+        both = asyncio.gather(bed.model.rest(5.0), bed.model.drain(5.0))
+        await asyncio.sleep(0)
+        bed.bench.finish(instance, b"x")
+        await both
+        assert bed.model.life is Life.UNLOADED
+
+    asyncio.run(story())
+    stuck = Bed()
+    stuck.ready()
+    stuck.model.submit(ask())
+    stuck.bench.feed()
+
+    async def give_up() -> None:
+        await asyncio.gather(stuck.model.rest(0.02), stuck.model.drain(0.0))
+        assert stuck.model.life is Life.UNLOADED
+
+    asyncio.run(give_up())
+    idle = Bed()
+    idle.ready()
+    asyncio.run(idle.model.rest(1.0))
+    assert asyncio.run(idle.model.drain(1.0)) is True
+    assert idle.model.life is Life.UNLOADED

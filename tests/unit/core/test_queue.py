@@ -1,10 +1,13 @@
 import math
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shoal.core.queue import PATIENCE, GroupLane, RequestQueue
+from shoal.core.queue import PATIENCE, GroupLane, RequestQueue, client_of, most_of
 from shoal.core.request import Request, State
-from shoal.errors import QueueFull
+from shoal.errors import QueueFull, ShareUsed
 from tests.support import Asked, ask
 
 
@@ -308,3 +311,104 @@ def test_drain_takes_out_everybody_and_leaves_an_empty_queue() -> None:
     assert set(queue.drain()) == requests
     assert len(queue) == 0
     assert queue.head() is None
+
+
+# -- shares --------------------------------------------------------------------------------------------------------
+
+
+class Caller(int):
+    """A connection that comes from somewhere."""
+
+    address: str
+
+
+def caller(number: int, address: str) -> Caller:
+    made = Caller(number)
+    made.address = address
+    return made
+
+
+def a_second() -> float:
+    return 1.0
+
+
+def test_one_address_gets_no_more_than_its_share_however_many_connections_it_has() -> None:
+    queue = RequestQueue("m", 10, 0.5)
+    for number in range(5):
+        queue.add(ask(client=caller(number, "10.0.0.1")), a_second)
+    with pytest.raises(ShareUsed, match=r"client 10\.0\.0\.1 already has 5 of the 10 requests"):
+        queue.add(ask(client=caller(9, "10.0.0.1")), a_second)
+    for number in range(5):
+        queue.add(ask(client=caller(20 + number, "10.0.0.2")), a_second)
+    with pytest.raises(QueueFull, match="already has 10 requests waiting"):
+        queue.add(ask(client=caller(40, "10.0.0.3")), a_second)
+
+
+def test_a_client_whose_address_is_not_known_counts_as_its_connection() -> None:
+    queue = RequestQueue("m", 4, 0.5)
+    queue.add(ask(client=1), a_second)
+    queue.add(ask(client=1), a_second)
+    with pytest.raises(ShareUsed):
+        queue.add(ask(client=1), a_second)
+    queue.add(ask(client=2), a_second)
+
+
+def test_who_has_been_served_may_wait_again() -> None:
+    queue = RequestQueue("m", 8, 0.5)
+    for _ in range(4):
+        queue.add(ask(client=1), a_second)
+    queue.add(ask(client=2), a_second)
+    lane = queue.head()
+    assert lane is not None
+    queue.pop(lane, 1)
+    queue.add(ask(client=1), a_second)
+    with pytest.raises(ShareUsed):
+        queue.add(ask(client=1), a_second)
+
+
+def test_a_whole_share_is_the_whole_queue_and_nobody_is_counted() -> None:
+    queue = RequestQueue("m", 100)
+    for _ in range(100):
+        queue.add(ask(client=1), a_second)
+
+    assert queue._counts is None
+    with pytest.raises(QueueFull):
+        queue.add(ask(client=2), a_second)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["add", "pop", "leave", "back"]), st.integers(0, 3)), max_size=120),
+    st.floats(0.05, 1.0),
+)
+def test_counts_are_right_whatever_comes_and_goes(steps: list[tuple[str, int]], share: float) -> None:
+    queue = RequestQueue("m", 20, share)
+    waiting: list[Request] = []
+    taken: list[Request] = []
+    most = most_of(20, share)
+    for what, number in steps:
+        if what == "add":
+            request: Request = ask(client=caller(len(waiting), f"10.0.0.{number}"))
+            mine = sum(client_of(other) == client_of(request) for other in waiting)
+            try:
+                queue.add(request, a_second)
+                assert len(waiting) < 20
+                assert len(waiting) < most or mine < most
+                waiting.append(request)
+            except ShareUsed:
+                assert mine >= most
+            except QueueFull:
+                assert len(waiting) >= 20
+        elif what == "pop" and (lane := queue.head()) is not None:
+            for request in queue.pop(lane, number + 1):
+                waiting.remove(request)
+                taken.append(request)
+        elif what == "leave" and waiting:
+            request = waiting.pop(number % len(waiting))
+            request.withdraw(0.0)
+            queue.forget(request)
+        elif what == "back" and taken and len(waiting) < 20:
+            queue.add_first([request := taken.pop()])
+            waiting.append(request)
+        if queue._counts is not None:
+            assert queue._counts == Counter(client_of(request) for request in waiting)
+        assert len(queue) == len(waiting)

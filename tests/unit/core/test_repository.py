@@ -287,3 +287,100 @@ def test_a_version_that_is_taken_out_is_not_found_but_not_ended() -> None:
         assert repository.names() == []
 
     asyncio.run(work())
+
+
+class Turns:
+    """A split that gives one version, then the other."""
+
+    def __init__(self, old: Model, new: Model) -> None:
+        self.old, self.new = old, new
+        self.clients: list[object] = []
+
+    def pick(self, client: object) -> Model:
+        self.clients.append(client)
+        return (self.old, self.new)[len(self.clients) % 2]
+
+
+def test_versions_that_share_a_name_take_turns_and_a_named_version_is_itself() -> None:
+    shelf = Shelf()
+    old, new = shelf.register("m", "1.0"), shelf.register("m", "2.0")
+    turns = Turns(old, new)
+    changes = shelf.repository.changes
+
+    shelf.repository.split("m", turns)
+
+    assert shelf.repository.changes > changes
+    assert [shelf.repository.pick("m", "", n) for n in range(4)] == [new, old, new, old]
+    assert turns.clients == [0, 1, 2, 3]
+    assert shelf.repository.find("m") is old
+    assert shelf.repository.pick("m", "1.0") is old
+    assert shelf.repository.pick("m", "2.0") is new
+    assert shelf.repository.split_of("m") is turns
+    assert len(turns.clients) == 4
+    with pytest.raises(ModelNotFound):
+        shelf.repository.pick("n")
+    with pytest.raises(ModelNotFound):
+        shelf.repository.split("n", None)
+
+
+def test_a_split_ends_when_a_default_is_chosen_or_one_of_the_two_leaves() -> None:
+    def split() -> tuple[Shelf, Model, Model]:
+        shelf = Shelf()
+        old, new = shelf.register("m", "1.0"), shelf.register("m", "2.0")
+        shelf.register("m", "3.0")
+        shelf.repository.split("m", Turns(old, new))
+        return shelf, old, new
+
+    shelf, _, new = split()
+    shelf.repository.set_default("m", "2.0")
+    assert shelf.repository.split_of("m") is None
+    assert shelf.repository.pick("m") is new
+
+    assert new not in shelf.repository.on_trial
+
+    shelf, old, new = split()
+    assert set(shelf.repository.on_trial) == {new}
+    shelf.unregister("m", "2.0")
+    assert shelf.repository.split_of("m") is None
+    assert shelf.repository.pick("m") is old
+
+    shelf, _, _ = split()
+    shelf.unregister("m", "3.0")
+    assert shelf.repository.split_of("m") is not None
+
+    shelf, _, _ = split()
+    fresh = asyncio.run(shelf.repository.load(config("m", "2.0")))
+    shelf.repository.put(fresh)
+    assert shelf.repository.split_of("m") is None
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_a_loaded_model_takes_over_in_one_step(version: str) -> None:
+    shelf = Shelf()
+    old, other = shelf.register("m", "1.0"), shelf.register("m", "0.9")
+    new = asyncio.run(shelf.repository.load(config("m", version)))
+    changes = shelf.repository.changes
+
+    assert shelf.repository.take_over(new) == [old]
+
+    assert shelf.repository.find("m") is new
+    assert set(shelf.repository.versions("m")) == {new, other}
+    assert shelf.repository.changes > changes
+    assert old.life is Life.READY, "it finishes when whoever took it out says so"
+
+
+def test_a_model_that_takes_over_puts_out_the_default_and_its_own_version() -> None:
+    shelf = Shelf()
+    default, same = shelf.register("m", "1.0"), shelf.register("m", "2.0")
+    new = asyncio.run(shelf.repository.load(config("m", "2.0")))
+
+    assert shelf.repository.take_over(new) == [default, same]
+    assert shelf.repository.versions("m") == [new]
+
+
+def test_a_name_that_is_new_is_taken_over_from_nobody() -> None:
+    shelf = Shelf()
+    new = asyncio.run(shelf.repository.load(config("m")))
+
+    assert shelf.repository.take_over(new) == []
+    assert shelf.repository.find("m") is new

@@ -131,6 +131,7 @@ def test_a_sequence_keeps_its_row_and_empty_rows_below_are_told() -> None:
 
     slots = [batch.slots for batch in server.batches]
     assert slots == [(0,), (1, 2), (2,), (2,), (0,)]
+    assert [batch.rows for batch in server.batches] == [1, 3, 3, 3, 1]
 
 
 def test_rows_that_are_ready_run_together_in_the_order_of_their_slots() -> None:
@@ -288,6 +289,7 @@ def test_oldest_merges_by_age_and_says_where_state_is() -> None:
     server.finish()
 
     assert [ids for _, ids in what(server)] == [[("a", 0)], [("b", 1), ("c", 2)], [("c", 2), ("a", 0)], [("d", 2)]]
+    assert [batch.rows for batch in server.batches] == [1, 2, 2, 1]
 
 
 def test_oldest_has_preferred_sizes_and_a_delay() -> None:

@@ -7,6 +7,9 @@ import pytest
 from shoal.wire import messages
 from shoal.wire.messages import (
     Answered,
+    Ask,
+    Begun,
+    CallOff,
     Cancel,
     Command,
     Ended,
@@ -20,6 +23,7 @@ from shoal.wire.messages import (
     Loaded,
     Measure,
     Measured,
+    Order,
     PartHead,
     Piece,
     Pieces,
@@ -28,7 +32,9 @@ from shoal.wire.messages import (
     Run,
     Stop,
     TemplateWord,
+    Told,
     Unloadable,
+    Used,
     Warmed,
     Wire,
     decode_command,
@@ -46,6 +52,8 @@ COMMANDS = [
     Run(2**40, 1, [ITEM, Item([])]),
     Cancel(3, 0),
     Stop(),
+    Told(1, False),
+    Told(2, True, True, FAILURE),
 ]
 REPORTS = [
     Hello(1, 4242),
@@ -60,11 +68,18 @@ REPORTS = [
             Piece(2, True, 0, "", 0, "", [], FAILURE),
         ],
     ),
+    Begun(7),
     Ended(7, (0.0, 0.0, 0.0), FAILURE),
     Ended(8, (0.0, 0.0, 0.0)),
     Measured([Measure("m", "Milliseconds", "GAUGE", 1.5, [("Level", "Model")], "a,b")]),
     Proved(True),
     Proved(False, "it answers in pieces"),
+    Used(2**33),
+    Ask(1, "m", "", [PartHead("x", "tensor/FP32;2", 8)], ["y"]),
+    Ask(2, "m", "3", [], [], "id", ("série", True, False), 5, {"a": 1, "b": True, "c": "d", "e": 0.5}, True, True),
+    Order(3, "load", "m", "", "{}", {"file:1/model.py": b"\xff"}),
+    Order(4, "unload", "m", with_dependents=True),
+    CallOff(2),
 ]
 WORDS = [Fork("w"), Forked("w", 7), Exited(7, 9), Warmed(["torch"])]
 CASES: list[tuple[Wire, Decode]] = [

@@ -77,7 +77,7 @@ class Http2Connection(Streams, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self.peer = address_of(transport.get_extra_info("peername"))
         is_full = len(self.hub.connections) >= self._limits.max_connections
-        self.client = self.hub.join(self)
+        self.client = self.hub.join(self, transport.get_extra_info("peername"))
         self.deadline = self.hub.now + self._limits.head_timeout
         if is_full or self.hub.draining:
             self.hub.refused += 1

@@ -41,6 +41,7 @@ class Streams(Control):
         "_cut",
         "_deadlines",
         "_known",
+        "_owed",
         "_partial",
         "_services",
         "_taken",
@@ -61,6 +62,7 @@ class Streams(Control):
         self._taken = 0  # bytes received since the connection's window was last widened
         self._partial: dict[Http2Call, int] = {}  # calls with a message that is not whole: how much of it is there
         self._unfinished = 0  # all of these together
+        self._owed: dict[Http2Call, int] = {}  # bytes of the hub's budget that large messages of calls have
         self._cut: dict[int, None] = {}
 
     # Heads
@@ -235,11 +237,14 @@ class Streams(Control):
 
     def _collect(self, call: Http2Call, data: memoryview) -> None:
         """Take data that is not just one whole message."""
-        messages = call._messages
+        if not self._owe(call, len(data)):
+            return
+        messages, last = call._messages, 0
         if messages is None:
             messages = call._messages = Messages(call._head.encoding, self._limits.max_message)
         try:
             for message in messages.feed(data):
+                last = len(message)
                 try:
                     call.on_message(message)
                 except Exception:
@@ -248,6 +253,9 @@ class Streams(Control):
                     return
         except Refused as refusal:
             call.fail(refusal.code, str(refusal))
+            return
+        self._pay_for(call, messages.held + last if last else self._owed[call])
+        if call.is_over:
             return
         self._unfinished += messages.held - self._partial.pop(call, 0)
         if messages.held:
@@ -258,6 +266,23 @@ class Streams(Control):
                 call.fail(Code.RESOURCE_EXHAUSTED, f"the unfinished messages of this client are over {limit} bytes")
         else:
             call._messages = None
+
+    def _owe(self, call: Http2Call, size: int) -> bool:
+        """Take memory for a message that did not come in one small piece; without any the call fails."""
+        if not self.hub.budget.take(size):
+            call.fail(Code.RESOURCE_EXHAUSTED, "requests take as much memory as they may; try again")
+            return False
+        self._owed[call] = self._owed.get(call, 0) + size
+        return True
+
+    def _pay_for(self, call: Http2Call, size: int) -> None:
+        """Have memory for what is not whole yet and for the last message that was; those before it are through."""
+        owed = self._owed[call]
+        if size > owed:  # it was compressed
+            self._owe(call, size - owed)
+        elif size < owed:
+            self.hub.budget.give_back(owed - size)
+            self._owed[call] = size
 
     def _end(self, call: Http2Call) -> None:
         """The client will send no more."""
@@ -279,6 +304,8 @@ class Streams(Control):
             self._deadlines.drop()
         if self._partial:
             self._unfinished -= self._partial.pop(call, 0)
+        if self._owed:
+            self.hub.budget.give_back(self._owed.pop(call, 0))
 
     def ended(self, call: Http2Call) -> None:
         """The last frame of a call is out; a client that would send more is told not to."""
