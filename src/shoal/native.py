@@ -19,16 +19,16 @@ MANIFEST = "MAR-INF/MANIFEST.json"
 Target = str | Path | Callable[..., object]  # a file or folder, or a function or class of the running program
 
 
-def serve(target: Target, **settings: object) -> int:
+def serve(target: Target, *, watch: bool = False, **settings: object) -> int:
     """Serve a Python file, a folder, or a function or class of the running program; until SIGTERM or Ctrl-C.
 
     Settings are those of the server and of the model by their names in a settings file (`port=9000`, `workers=2`,
-    `batching={"batch_size": 8}`). Returns the exit code.
+    `batching={"batch_size": 8}`). With `watch`, the model is loaded anew whenever it is saved. Returns the exit code.
     """
     config, of_model = _sorted(target, settings, os.environ)
     set_up_logs(config.log_level, config.log_format)
     models, archives = apart([of_model])
-    return run(config, models, announce, archives)
+    return run(config, models, announce, archives, watch=watch)
 
 
 def configure(
@@ -95,6 +95,8 @@ def announce(app: App) -> None:
     lines += [f"{'try':<11} curl -X POST {inference}/predictions/{model.name} -T FILE" for model in app.repository]
     if app.config.page:
         lines.append(f"{'page':<11} {inference}/")
+    if app.server.dashboard:
+        lines.append(f"{'dashboard':<11} {app.server.dashboard}")
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stdout.write("Model server started.\n")
     sys.stdout.flush()

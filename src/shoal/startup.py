@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from shoal.config.model import ModelConfig
 from shoal.config.snapshot import SnapshotModel
 from shoal.core.model import Model
 from shoal.core.repository import Repository
+from shoal.core.rollout import Rollouts
 from shoal.errors import ServingError
+from shoal.watch import Again, Watch, watchable
 
 log = logging.getLogger("shoal.startup")
 
@@ -22,17 +25,34 @@ log = logging.getLogger("shoal.startup")
 class Startup:
     """Loads models into a repository."""
 
-    def __init__(self, intake: Intake, repository: Repository) -> None:
+    def __init__(self, intake: Intake, repository: Repository, rollouts: Rollouts, watch: Watch | None = None) -> None:
         self._intake = intake
         self._repository = repository
+        self._rollouts = rollouts
+        self._watch = watch
 
     async def load(self, models: Sequence[ModelConfig], archives: Sequence[Mapping[str, object]]) -> None:
-        """Load what an operator named: all of it, or the first failure is raised."""
-        prepared = await asyncio.gather(
-            *(self._intake.prepare_source(Path(str(values["path"])), values) for values in archives)
-        )
+        """Load what an operator named: all of it, or the first failure is raised. Canaries come after the others."""
+        if self._watch is not None:
+            models = [watchable(model) for model in models]
+        prepared = await asyncio.gather(*(self._prepare(values) for values in archives))
+        for config, values in zip(prepared, archives, strict=True):
+            self._look_at(config, str(values["path"]), partial(self._prepare, values))
+        for model in models:
+            self._look_at(model, model.path, partial(_same, model))
         configs = [msgspec.structs.replace(model, loaded_at_startup=True) for model in (*models, *prepared)]
-        await asyncio.gather(*(self._repository.register(config) for config in configs))
+        await asyncio.gather(*(self._repository.register(config) for config in configs if config.canary is None))
+        for config in configs:
+            if config.canary is not None:
+                await self._rollouts.load_on_trial(config, config.canary)
+
+    def _look_at(self, config: ModelConfig, source: str, again: Again) -> None:
+        if self._watch is not None and config.canary is None:
+            self._watch.add(config.name, Path(source), again)
+
+    async def _prepare(self, values: Mapping[str, object]) -> ModelConfig:
+        config = await self._intake.prepare_source(Path(str(values["path"])), values)
+        return config if self._watch is None else watchable(config)
 
     async def load_listed(self, deployment: Deployment) -> None:
         """Load what another server's settings list; one that fails is logged and the others go on."""
@@ -79,6 +99,10 @@ class Startup:
         _tasks.add(task := asyncio.get_running_loop().create_task(_start(model)))
         task.add_done_callback(_tasks.discard)
         return True
+
+
+async def _same(config: ModelConfig) -> ModelConfig:
+    return config
 
 
 _tasks: set[asyncio.Task[None]] = set()
