@@ -15,6 +15,7 @@ from logging.handlers import QueueListener, RotatingFileHandler
 from typing import Any, Literal
 
 from shoal.errors import ConfigError
+from shoal.redact import redact
 
 ACCESS = logging.getLogger("shoal.access")
 METRICS = "shoal.metrics."  # and the label: TS_METRICS or MODEL_METRICS
@@ -204,5 +205,6 @@ def _thread(record: logging.LogRecord, fields: dict[str, Any]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Keep control characters out of a line."""
+    """Keep control characters and secrets out of a line."""
+    text = redact(text)
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text)

@@ -1,7 +1,9 @@
 """Fetching archives from http, https and file URLs, from nowhere that `allowed_urls` does not name.
 
-The list is about URLs: what was asked for is checked, and so is every redirect, before a connection is made. It is not
-about addresses: a host name that is allowed may resolve to anything, an address inside this network included. Who lets
+The list is about URLs: what was asked for is checked, and so is every redirect, before a connection is made. A name
+that is allowed may still be made to mean any address, so the address that was connected to is looked at before anything
+is asked of it: a name may not lead to this machine itself or to its link (where clouds keep their credentials); who
+means that writes the number, or localhost. Private networks are where model stores stand, and are not refused. Who lets
 strangers register models lists whole host names (`https://models\\.example\\.com/.*`), not `https://.*`.
 
 No proxy, cookie, password or .netrc is used, and no credential of the server goes anywhere but to S3 when asked to.
@@ -16,6 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -133,6 +136,8 @@ class Fetcher:
         if signed:
             headers |= self._signature(url, parts)
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        connection.connect()
+        _check_address(parts.hostname or "", connection.sock.getpeername()[0])
         connection.request("GET", target, headers=headers)
         return connection.getresponse()
 
@@ -188,11 +193,26 @@ def _split(url: str) -> SplitResult:
         raise DownloadFailed(f"archives are fetched by http, https and file, not by {parts.scheme}")
     if "@" in parts.netloc:
         raise DownloadFailed("a user or password in a URL is not sent")
+    if any(part in (".", "..") for part in unquote(parts.path).replace("\\", "/").split("/")):
+        raise DownloadFailed("a URL has no . or .. in its path")
     if parts.scheme == "file" and host not in (None, "", "localhost"):
         raise DownloadFailed("a file URL has no host: file:///path")
     if parts.scheme != "file" and not host:
         raise DownloadFailed("the URL names no host")
     return parts
+
+
+def _check_address(host: str, address: str) -> None:
+    """Refuse a name that leads to this machine or its link: whoever answers for the name may have turned it there."""
+    found = ip_address(address.partition("%")[0])
+    found = getattr(found, "ipv4_mapped", None) or found
+    if not (found.is_loopback or found.is_link_local or found.is_unspecified or found.is_multicast):
+        return
+    try:
+        ip_address(host.partition("%")[0])
+    except ValueError:
+        if host.lower() != "localhost":
+            raise DownloadFailed(f"the name {host} leads to {found}, which is this machine or its own link") from None
 
 
 @contextmanager

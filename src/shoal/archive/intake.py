@@ -216,6 +216,8 @@ class Intake:
             self._turn += config.workers
         if obtained.unpacked is not None:
             self._kept[config.path] = obtained
+            if config.user or self._server.worker_user:
+                self._room().let_through()
         return config
 
     def _read(self, obtained: Obtained, *, at_startup: bool) -> tuple[Manifest | None, Material]:

@@ -44,6 +44,61 @@ class MicroBatching(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
                 raise ValueError(f"parallelism.{stage} must be between 1 and 256 threads, got {threads}")
 
 
+class Recycling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When a worker is replaced by a fresh one, which is up before the old one leaves; 0: never for this reason."""
+
+    requests: int = 0  # answered
+    age: float = 0.0  # s
+    memory: int = 0  # bytes that its resident memory has grown since its first batches
+    device_memory: int = 0  # bytes that torch's memory on its device has grown since then
+    device_error: bool = True  # at once, when its device gave an error that every later call would get too
+
+    def __post_init__(self) -> None:
+        for field in ("requests", "memory", "device_memory"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"recycle.{field} must be 0 or more, got {getattr(self, field)}")
+        if not 0 <= self.age < math.inf:
+            raise ValueError(f"recycle.age is in seconds and must be 0 or more, got {self.age}")
+
+
+class WorkerLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The most that one worker may take of the machine; 0: as much as the server may."""
+
+    memory: int = 0  # bytes of its own; shared memory does not count
+    files: int = 0  # open at once
+    file_size: int = 0  # bytes of a file that it writes
+    cpu_time: int = 0  # s of computing, then the kernel ends it and it is replaced
+    processes: int = 0  # and threads, of all that belongs to its user
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            if getattr(self, field) < 0:
+                raise ValueError(f"limits.{field} must be 0 or more, got {getattr(self, field)}")
+
+
+class Canary(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A share of a name's requests for a version beside the default one, and when it is taken back by itself."""
+
+    weight: float = 10.0  # percent of the requests that name no version
+    sticky: bool = False  # requests of one client's address go the same way
+    min_requests: int = 20  # of the new version, before it is judged
+    max_errors: float = 5.0  # percentage points: how much more of its requests may fail than of the old one's
+    max_slowdown: float = 2.0  # times the old one's time, for nine of ten answers; 0: as slow as it likes
+    window: float = 60.0  # s that are looked back
+
+    def __post_init__(self) -> None:
+        if not 0 < self.weight <= 100:
+            raise ValueError(f"canary.weight is in percent, above 0 and at most 100, got {self.weight}")
+        if self.min_requests < 1:
+            raise ValueError(f"canary.min_requests must be 1 or more, got {self.min_requests}")
+        if not 0 <= self.max_errors <= 100:
+            raise ValueError(f"canary.max_errors is in percentage points, 0 to 100, got {self.max_errors}")
+        if self.max_slowdown != 0 and not 1 <= self.max_slowdown < math.inf:
+            raise ValueError(f"canary.max_slowdown must be 1 or more, or 0 for any, got {self.max_slowdown}")
+        if not 1 <= self.window <= 86_400:
+            raise ValueError(f"canary.window is in seconds, 1 to 86400, got {self.window}")
+
+
 class TensorSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One input or output of a model that takes and gives tensors; -1 is any size, the batch is not among the dims."""
 
@@ -78,6 +133,7 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     max_workers: int = 0  # what describe shows and scaling trims to; 0: as many as `workers`
     instances: int = 1  # threads inside each that share the loaded model
     queue_size: int = 8192
+    client_share: float = 1.0  # of the queue, that the requests of one client's address may fill
     response_timeout: float = 120.0  # s a batch may take before its worker is replaced
     startup_timeout: float = 120.0  # s to load
     request_timeout: float = 0.0  # s until a request without a deadline of its own expires; 0: never
@@ -100,6 +156,10 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     prove_batching: bool = False  # the first batches are compared with the same requests run alone
     isolate: bool = True  # a batch that failed runs again in halves until the guilty request is alone
     side_effects: bool = False  # no request is ever run twice
+    poison_after: int = 3  # workers lost to one request, alone at last, after which its content is refused; 0: never
+    poison_for: float = 600.0  # s that it is remembered
+    recycle: Recycling = Recycling()
+    canary: Canary | None = None  # this version gets a share of the requests that name none
     job_tickets: bool = False  # TorchServe's useJobTicket: a request needs an idle worker
     continuous: bool = False  # TorchServe's continuousBatching: requests join and leave a running batch
     loaded_at_startup: bool = False
@@ -110,6 +170,8 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     packages: str = ""  # a folder of packages that only this model's workers see
     hidden_environment: str = ""  # names (a regular expression, matched whole) that workers do not see
     environment: dict[str, str] = {}  # added to the workers' environment
+    user: str = ""  # that workers run as: a name or a number; empty: as the server. The server must be root's
+    limits: WorkerLimits = WorkerLimits()
 
     def __post_init__(self) -> None:
         if not self.name or not all(c.isalnum() or c in "._-" for c in self.name) or self.name.startswith("."):
@@ -122,5 +184,10 @@ class ModelConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         for field in ("response_timeout", "startup_timeout"):
             if not 0 < getattr(self, field) < math.inf:
                 raise ValueError(f"{field} is in seconds and must be above 0, got {getattr(self, field)}")
-        if not 0 <= self.request_timeout < math.inf:
-            raise ValueError(f"request_timeout is in seconds and must be 0 or more, got {self.request_timeout}")
+        if not 0 < self.client_share <= 1:
+            raise ValueError(f"client_share is a part of the queue, above 0 and at most 1, got {self.client_share}")
+        if self.poison_after < 0:
+            raise ValueError(f"poison_after must be 0 or more, got {self.poison_after}")
+        for field in ("request_timeout", "poison_for"):
+            if not 0 <= getattr(self, field) < math.inf:
+                raise ValueError(f"{field} is in seconds and must be 0 or more, got {getattr(self, field)}")

@@ -5,6 +5,9 @@ from typing import Literal
 
 import msgspec
 
+from shoal.config.exposure import open_management
+from shoal.config.model import WorkerLimits
+
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One server. Loopback unless told otherwise."""
@@ -46,8 +49,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     shared_memory: int = (
         2 * 2**30
     )  # bytes of request bodies in flight kept in shared memory; memory is used when needed
+    body_memory: int = 2 * 2**30  # bytes of large request bodies in flight that found no room there; more get 503
     idle_timeout: float = 75.0  # s a connection may be silent between requests
     drain_timeout: float = 30.0  # s that SIGTERM gives to what was admitted
+    shutdown_delay: float = 0.0  # s before that: requests are served, but health says that the server is not ready
     unregister_timeout: float = 0.0  # s that the removal of a model gives to what it admitted; 0: as drain_timeout
     development: bool = False  # tracebacks in error bodies
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -61,6 +66,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     enable_metrics_api: bool = True  # /metrics answers
     disable_system_metrics: bool = True  # no CPU, memory, disk and GPU gauges
     metric_time_interval: float = 60.0  # s between two readings of them
+    worker_user: str = ""  # that workers run as, of models that name none themselves; the server must be root's
+    worker_limits: WorkerLimits = WorkerLimits()  # of workers of models that have none of their own
     page: bool = False  # the demo page at /
 
     def __post_init__(self) -> None:
@@ -86,6 +93,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
                 f"port and metrics_port are both {self.port}, but on {self.host} and {metrics_host}; "
                 "give metrics a port of its own, or the same host"
             )
+        if self.compat == "" and (found := open_management(self)):
+            raise ValueError(
+                f"{' and '.join(found)}: other machines could load code into this server without a key; set "
+                "token_authorization, which asks for the keys in key_file, or stay on loopback"
+            )
         if bool(self.certificate_file) != bool(self.private_key_file):
             raise ValueError(
                 "TLS needs certificate_file and private_key_file, both in PEM form; only one of them is set"
@@ -94,14 +106,16 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ValueError(f"max_request_size is in bytes and must be above 0, got {self.max_request_size}")
         if self.max_connections < 1:
             raise ValueError(f"max_connections must be 1 or more, got {self.max_connections}")
-        if self.shared_memory < 0:
-            raise ValueError(f"shared_memory is in bytes and must be 0 or more, got {self.shared_memory}")
+        for field in ("shared_memory", "body_memory"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"{field} is in bytes and must be 0 or more, got {getattr(self, field)}")
         if not 0 < self.idle_timeout < math.inf:
             raise ValueError(f"idle_timeout is in seconds and must be above 0, got {self.idle_timeout}")
         if not 0 < self.metric_time_interval < math.inf:
             raise ValueError(f"metric_time_interval is in seconds and must be above 0, got {self.metric_time_interval}")
         for field in (
             "drain_timeout",
+            "shutdown_delay",
             "unregister_timeout",
             *("grpc_max_connection_age", "grpc_max_connection_age_grace"),
             *("grpc_management_max_connection_age", "grpc_management_max_connection_age_grace"),

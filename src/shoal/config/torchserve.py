@@ -117,7 +117,7 @@ def _tuned(settings: Mapping[str, Any], where: str) -> dict[str, Any]:
             continue
         try:
             kept[key] = int(kept[key])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ConfigError(f"models: {key} of {where} must be a whole number, got {kept[key]!r}") from None
         if kept[key] <= 0:
             del kept[key]

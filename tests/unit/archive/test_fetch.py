@@ -1,5 +1,6 @@
 import contextlib
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.archive.entries import Limits
-from shoal.archive.fetch import Fetcher, file_name, is_url
+from shoal.archive.fetch import Fetcher, _check_address, file_name, is_url
 from shoal.errors import ConfigError, DownloadFailed, ServingError, SourceNotFound
 
 ANY = ["file://.*|http(s)?://.*"]
@@ -164,6 +165,50 @@ def test_a_redirect_leads_only_where_the_list_allows(tmp_path: Path, site: Site)
     assert [path for path, _ in site.seen] == [f"/to?{site.url}/ok/a.mar"], "the other was never asked"
 
 
+def test_a_redirect_cannot_climb_out_of_what_is_allowed(site: Site, tmp_path: Path) -> None:
+    url = f"{site.url}/to/a.mar?{site.url}/to/../ok/a.mar"
+    fails(tmp_path, url, r"no \. or \.\.", fetcher(re.escape(site.url) + "/to/.*"))
+    assert len(site.seen) == 1
+
+
+@pytest.mark.parametrize("name", ["models.example.com", "127.0.0.1.example.com", "localhost.example.com"])
+def test_a_name_that_is_turned_to_this_machine_is_not_asked(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    real = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more, **named: real("127.0.0.1", *more, **named))
+
+    fails(tmp_path, f"http://{name}:{site.server_port}/ok/a.mar", "leads to 127.0.0.1")
+    assert site.seen == []
+
+    fetcher(*ANY).fetch(f"http://LOCALHOST:{site.server_port}/ok/a.mar", tmp_path / "b.mar")
+    assert len(site.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "is_refused"),
+    [
+        ("169.254.169.254", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("fe80::1%eth0", True),
+        ("0.0.0.0", True),
+        ("224.0.0.1", True),
+        ("10.1.2.3", False),
+        ("192.168.1.1", False),
+        ("93.184.216.34", False),
+        ("2606:2800:220:1::1", False),
+    ],
+)
+def test_names_may_lead_anywhere_but_to_this_machine_and_its_link(address: str, is_refused: bool) -> None:
+    if is_refused:
+        with pytest.raises(DownloadFailed, match="the name models leads to"):
+            _check_address("models", address)
+    else:
+        _check_address("models", address)
+    _check_address(address, address)  # named by its number it is meant
+
+
 def test_a_redirect_does_not_leave_tls() -> None:
     answer: object = type("Answer", (), {"getheader": lambda self, name, default: "http://host/x"})()
 
@@ -222,6 +267,11 @@ def test_a_list_that_is_no_expression_is_refused_at_once() -> None:
         ("file:///dev/zero", "not a file"),
         ("file:///no/such/file", "No such file"),
         ("file:///a%00b", "no file has such a name"),
+        ("file:///models/../etc/passwd", r"no \. or \.\."),
+        ("file:///models/%2e%2e/etc/passwd", r"no \. or \.\."),
+        ("http://host/models/%2E./secret.mar", r"no \. or \.\."),
+        ("http://host/models/..%2fsecret.mar", r"no \. or \.\."),
+        ("http://host/models/..%5csecret.mar", r"no \. or \.\."),
     ],
 )
 def test_a_url_with_two_readings_is_refused(tmp_path: Path, url: str, words: str) -> None:

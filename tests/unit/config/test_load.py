@@ -129,7 +129,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(key: str, near: str) ->
 
 def test_an_unknown_key_unlike_any_is_refused_with_all_names() -> None:
     with pytest.raises(
-        ConfigError, match=r"unknown key 'zzz'; known are: allowed_urls, async_logging, certificate_file"
+        ConfigError, match=r"unknown key 'zzz'; known are: allowed_urls, async_logging, body_memory, certificate_file"
     ):
         server(zzz=1)
 
@@ -166,10 +166,12 @@ def test_a_key_that_is_no_text_is_refused() -> None:
         ({"max_request_size": 0}, "max_request_size is in bytes and must be above 0, got 0"),
         ({"max_connections": 0}, "max_connections must be 1 or more, got 0"),
         ({"shared_memory": -1}, "shared_memory is in bytes and must be 0 or more, got -1"),
+        ({"body_memory": -1}, "body_memory is in bytes and must be 0 or more, got -1"),
         ({"idle_timeout": 0}, "idle_timeout is in seconds and must be above 0, got 0"),
         ({"idle_timeout": math.inf}, "idle_timeout is in seconds"),
         ({"drain_timeout": -1}, "drain_timeout is in seconds and must be 0 or more, got -1"),
         ({"drain_timeout": math.nan}, "drain_timeout is in seconds"),
+        ({"shutdown_delay": -1}, "shutdown_delay is in seconds and must be 0 or more, got -1"),
         ({"host": "0.0.0.0", "port": 8081}, "give it a port of its own"),
         ({"metrics_host": "0.0.0.0", "metrics_port": 8081}, "set management_host to the host of metrics"),
         ({"metrics_host": "0.0.0.0", "metrics_port": 8080}, "port and metrics_port are both 8080, but on 127.0.0.1"),
@@ -203,6 +205,20 @@ def test_a_bad_value_of_the_server_says_what_is_right(values: dict[str, Any], sa
         ({"startup_timeout": math.inf}, "startup_timeout is in seconds"),
         ({"request_timeout": -1}, "request_timeout is in seconds and must be 0 or more, got -1"),
         ({"request_timeout": math.nan}, "request_timeout is in seconds"),
+        ({"poison_for": -1}, "poison_for is in seconds and must be 0 or more, got -1"),
+        ({"poison_after": -1}, "poison_after must be 0 or more, got -1"),
+        ({"client_share": 0}, "client_share is a part of the queue, above 0 and at most 1, got 0"),
+        ({"client_share": 1.5}, "client_share is a part of the queue, above 0 and at most 1, got 1.5"),
+        ({"canary": {"weight": 0}}, "canary.weight is in percent, above 0 and at most 100, got 0"),
+        ({"canary": {"weight": 101}}, "canary.weight is in percent, above 0 and at most 100, got 101"),
+        ({"canary": {"min_requests": 0}}, "canary.min_requests must be 1 or more, got 0"),
+        ({"canary": {"max_errors": -1}}, "canary.max_errors is in percentage points, 0 to 100, got -1"),
+        ({"canary": {"max_slowdown": 0.5}}, "canary.max_slowdown must be 1 or more, or 0 for any, got 0.5"),
+        ({"canary": {"window": 0.5}}, "canary.window is in seconds, 1 to 86400, got 0.5"),
+        ({"recycle": {"requests": -1}}, "recycle.requests must be 0 or more, got -1"),
+        ({"recycle": {"memory": -1}}, "recycle.memory must be 0 or more, got -1"),
+        ({"recycle": {"device_memory": -1}}, "recycle.device_memory must be 0 or more, got -1"),
+        ({"recycle": {"age": math.inf}}, "recycle.age is in seconds and must be 0 or more, got inf"),
         ({"batching": {"batch_size": -1}}, "batch_size must be between 1 and 65536, got -1 - at `batching`"),
         ({"batching": {"batch_size": 65537}}, "batch_size must be between 1 and 65536"),
         ({"batching": {"max_batch_delay": -1}}, "max_batch_delay is in milliseconds"),
@@ -237,7 +253,8 @@ def test_the_edges_of_what_is_allowed_are_allowed() -> None:
 
 def test_management_may_share_a_port_when_it_shares_the_host() -> None:
     assert server(port=9000, management_port=9000).management_port == 9000
-    assert server(host="0.0.0.0", management_host="0.0.0.0", port=9000, management_port=9000).port == 9000
+    both = {"host": "0.0.0.0", "management_host": "0.0.0.0", "port": 9000, "management_port": 9000}
+    assert server(**both, token_authorization=True).port == 9000
 
 
 def test_a_model_section_is_read_whole() -> None:

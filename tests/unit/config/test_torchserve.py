@@ -214,6 +214,10 @@ def test_shoals_own_defaults_are_not_torchserves() -> None:
             {"models": '{"m": {"1.0": {"batchSize": "x"}}}'},
             "models: batchSize of m 1.0 must be a whole number, got 'x'",
         ),
+        (
+            {"models": '{"m": {"1.0": {"batchSize": 1e999}}}'},
+            "models: batchSize of m 1.0 must be a whole number, got inf",
+        ),
         ({"inference_address": "http://0.0.0.0:8081"}, "give it a port of its own"),
     ],
 )

@@ -1,4 +1,6 @@
+import contextlib
 import io
+import json
 import logging
 import os
 import pickle
@@ -123,6 +125,34 @@ def test_code_hidden_in_an_exported_program_is_not_run(
     monkeypatch.setattr(logging.getLogger("torch._export.serde.serialize"), "disabled", True)  # it logs wrongly here
     load_exported(str(path))
     assert sprung.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["opaque_obj_0", "opaque_obj_0.json", "Opaque_Obj_0", "opaque_obj_a/b", "opaque_obj_0_constants_config.json"],
+)
+def test_a_constant_that_is_an_object_is_not_unpickled(
+    program: Path, tmp_path: Path, sprung: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = tmp_path / "bad.pt2"
+    said = {"path_name": name.lower(), "is_param": False, "use_pickle": True, "tensor_meta": None}
+    with zipfile.ZipFile(program) as good, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as bad:
+        for each in good.namelist():
+            content = good.read(each)
+            if each.endswith("model_constants_config.json"):
+                content = json.dumps({"config": {"c": said}}).encode()
+            bad.writestr(each, content)
+        folder = good.namelist()[0].partition("/")[0]
+        bad.writestr(f"{folder}/data/constants/{name}", pickle.dumps(Trap(sprung)))
+
+    with pytest.raises(pickle.UnpicklingError, match=r"(?i)bad.pt2 carries a pickled object \(.*opaque_obj"):
+        load_exported(str(path))
+    assert not sprung.exists()
+
+    monkeypatch.setenv(ALLOW_PICKLE, "1")
+    with contextlib.suppress(Exception):  # nothing in the program means this constant
+        load_exported(str(path))
+    assert sprung.exists(), "the trap is none"
 
 
 @pytest.mark.parametrize("before", [None, "0"])

@@ -2,13 +2,17 @@
 
 import os
 import pickle
+import re
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
 ALLOW_PICKLE = "SHOAL_ALLOW_PICKLE"  # set to 1 in workers whose configuration says `allow_pickle`
+# Constants of an exported program that are objects, not tensors. Torch finds its files whatever their case.
+PICKLED = re.compile(r"(?is)(?:[^/]+/)?data/constants/((?:opaque|custom)_obj_.*|(?!tensor_).*(?<!\.json))")
 FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"  # torch's own switch; it holds for every load torch makes inside another
 
 
@@ -24,8 +28,23 @@ def load_exported(path: str) -> Any:
     """The program that `torch.export.save` put into this file."""
     if may_unpickle():
         return torch.export.load(path)
+    if objects := pickled_objects(path):
+        raise pickle.UnpicklingError(
+            f"{os.path.basename(path)} carries a pickled object ({objects[0]}), and loading it would run code; export "
+            "the model without constants that are objects, or allow this file, if you trust it, with `allow_pickle`"
+        )
     with _explained(path), _weights_only():
         return torch.export.load(path)
+
+
+def pickled_objects(path: str) -> list[str]:
+    """Name what torch would unpickle in an exported program whatever its switches say; none in a file that is none."""
+    names: list[str] = []
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        names += archive.namelist()
+    with suppress(RuntimeError):  # torch's own reader has the last word on what is in there
+        names += torch._C.PyTorchFileReader(path).get_all_records()
+    return [name for name in names if PICKLED.fullmatch(name)]
 
 
 def may_unpickle() -> bool:
