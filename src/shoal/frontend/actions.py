@@ -12,6 +12,7 @@ from shoal.config.model import ModelConfig
 from shoal.core.model import Model
 from shoal.core.repository import Repository
 from shoal.core.request import Outcome, Request
+from shoal.core.rollout import Rollouts
 from shoal.errors import (
     Conflict,
     DeadlineExceeded,
@@ -23,6 +24,7 @@ from shoal.errors import (
 )
 from shoal.frontend.describe import Describer, gpu_of, url_of
 from shoal.frontend.dialect import Dialect
+from shoal.frontend.rolling import Rolling, Wish, wish_of
 from shoal.frontend.status import ModelApiOff, NegativeWorkers, NoDescriber, NoDescription, StillBusy
 from shoal.payload import Part, Payload
 
@@ -67,6 +69,7 @@ class Actions:
         gpu_usage: Callable[[int], str] = lambda gpu: "N/A",
         first_worker: int = 9000,
         on_changed: Callable[[], None] = lambda: None,
+        rollouts: Rollouts | None = None,
     ) -> None:
         self._repository = repository
         self._intake = intake
@@ -76,6 +79,8 @@ class Actions:
         self._model_api = model_api
         self._gpu_usage = gpu_usage  # of one GPU; may take its time
         self._on_changed = on_changed  # models were registered, scaled or removed, or another version is the default
+        self._rollouts = rollouts or Rollouts(repository, clock, drain_within=drain_within, on_gone=intake.discard)
+        self._rolling = Rolling(repository, self._rollouts)
         self._describer = Describer(dialect, first_worker)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -83,8 +88,11 @@ class Actions:
         """Take a model in; waits for its workers unless `synchronous` is false. What fails leaves nothing behind."""
         if not self._model_api:
             raise ModelApiOff
+        wish = wish_of(parameters) if self._dialect.has_versions else None
         config = await self._intake.prepare(_readable(parameters) if self._dialect.is_lenient else parameters)
         try:
+            if wish is not None:
+                return await self._roll_out(config, wish, parameters)
             if config.workers and not _is_true(parameters.get("synchronous", "true")):
                 self._spawn(_start(self._repository.add(config)))
                 self._on_changed()
@@ -92,7 +100,7 @@ class Actions:
             await self._repository.register(config)
         except BaseException as error:
             self._intake.discard(config)
-            if isinstance(error, Conflict):
+            if isinstance(error, Conflict) and wish is None:
                 words = self._dialect.conflict.format(model=config.name, version=config.version)
                 raise Conflict(words) from None
             if isinstance(error, LoadFailed):
@@ -134,6 +142,10 @@ class Actions:
         self._on_changed()
         return 200, f'Default version successfully updated for model "{name}" to "{version}"'
 
+    async def share(self, name: str, version: str, parameters: Mapping[str, str]) -> Sentence:
+        """Let a version beside the default one have a share of the requests that name none."""
+        return 200, self._rolling.share(name, version, parameters)
+
     async def unregister(self, name: str, version: str) -> Sentence:
         """Take a version out; it finishes what it had."""
         if not self._model_api:
@@ -146,6 +158,15 @@ class Actions:
             raise StillBusy(f"model {name!r} did not finish in {self._drain_within:g} s; the rest was ended")
         return 200, f'Model "{name}" unregistered'
 
+    async def drain(self, name: str, version: str) -> Sentence:
+        """Let a version finish what it has and take nothing new; it stays, without workers, until it is scaled."""
+        model = self._repository.find(name, version)
+        is_done = await model.rest(self._drain_within)
+        self._on_changed()
+        if not is_done:
+            raise StillBusy(f"model {name!r} did not finish in {self._drain_within:g} s; the rest was ended")
+        return 200, f'Model "{name}" drained; scale it to bring it back'
+
     async def describe(self, name: str, version: str, *, customized: bool) -> list[dict[str, Any]]:
         """Tell of a version, or of `all`; `customized` asks the handler as well, of one version."""
         if version == "all":
@@ -157,6 +178,8 @@ class Actions:
         gpus = {gpu_of(worker.device) for model in models for worker in model.pool.describe()} - {None}
         usage = await asyncio.to_thread(self._usage, gpus) if gpus else {}
         described = [self._describer.describe(model, usage) for model in models]
+        if not self._dialect.is_bare and (rolled := self._rollouts.describe(name)):
+            described = [facts | rolled for facts in described]
         if metadata is not None:
             described[0] = _before(described[0], "state", {"customizedMetadata": metadata})
         return described
@@ -176,6 +199,22 @@ class Actions:
         """Say whether a model is ready in KServe's sense."""
         model = self._repository.find(name)
         return model.pool.size > 0 if self._dialect.ready_when_wanted else model.is_ready
+
+    async def _roll_out(self, config: ModelConfig, wish: Wish, parameters: Mapping[str, str]) -> Sentence:
+        if not _is_true(parameters.get("synchronous", "true")):
+            self._spawn(self._roll_out_later(config, wish))
+            return 202, "Processing worker updates..."
+        sentence = await self._rolling.bring(config, wish)
+        self._on_changed()
+        return 200, sentence
+
+    async def _roll_out_later(self, config: ModelConfig, wish: Wish) -> None:
+        try:
+            await self._rolling.bring(config, wish)
+            self._on_changed()
+        except ServingError as error:
+            self._intake.discard(config)
+            log.error("%s", error, extra={"fields": {"model": config.name, "version": config.version}})
 
     def _number(self, parameters: Mapping[str, str], name: str, default: int) -> int:
         try:

@@ -1,7 +1,9 @@
-"""The metrics page, and the demo page with its files."""
+"""The metrics page, and the files of the demo page and the dashboard."""
 
 from collections.abc import Callable, Sequence
+from html import escape
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from urllib.parse import parse_qsl
 
 from shoal.frontend.dialect import Dialect
@@ -16,32 +18,46 @@ TYPES = {
     "png": "image/png",
     "jpg": "image/jpeg",
 }
-# The page may load from its own server only.
+# A page may load from its own server only, and no other page may frame it. Nothing inline is run or applied.
 GUARD = (
-    b"Content-Security-Policy: default-src 'self'; img-src 'self' blob: data:; style-src 'self' 'unsafe-inline'; "
-    b"script-src 'self' 'unsafe-inline'\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-cache\r\n"
+    b"Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n"
+    b"X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+    b"Cross-Origin-Resource-Policy: same-origin\r\nCache-Control: no-cache\r\n"
 )
 PROMETHEUS = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
 
 
 class Pages:
-    """Static files of the package, read once, looked up by exact name: no path of a client reaches a file system."""
+    """Static files of one page, read once, looked up by exact name: no path of a client reaches a file system.
 
-    def __init__(self, dialect: Dialect) -> None:
+    They are `NAME.html`, which is at `root`, everything else of that name, and what both pages share.
+    """
+
+    def __init__(self, dialect: Dialect, name: str, root: bytes) -> None:
         self._dialect = dialect
+        self._name = name
+        self._root = root
         self._files: dict[bytes, tuple[bytes, bytes]] = {}
 
-    def load(self) -> None:
-        """Read the files."""
-        root = files("shoal.frontend") / "pages"
-        for folder, prefix in ((root, "/pages/"), (root / "samples", "/pages/samples/")):
-            if folder.is_dir():
-                for file in folder.iterdir():
-                    if file.is_file() and (kind := TYPES.get(file.name.rpartition(".")[2])):
-                        head = header_line("Content-Type", kind) + GUARD
-                        self._files[(prefix + file.name).encode()] = (file.read_bytes(), head)
-        if page := self._files.get(b"/pages/demo.html"):
-            self._files[b"/"] = page
+    def load(self, **values: str) -> None:
+        """Read the files; `{{key}}` in the page becomes the value of that key."""
+        folder = files("shoal.frontend") / "pages"
+        for file in folder.iterdir():
+            if file.is_file() and file.name.startswith((self._name, "shoal")):
+                self._add("/pages/", file)
+        if self._name == "demo":
+            for file in (folder / "samples").iterdir():
+                self._add("/pages/samples/", file)
+        page, head = self._files.pop(f"/pages/{self._name}.html".encode())
+        for key, value in values.items():
+            page = page.replace(b"{{%b}}" % key.encode(), escape(value).encode())
+        self._files[self._root] = page, head
+
+    def _add(self, prefix: str, file: Traversable) -> None:
+        if kind := TYPES.get(file.name.rpartition(".")[2]):
+            head = header_line("Content-Type", kind) + GUARD
+            self._files[(prefix + file.name).encode()] = (file.read_bytes(), head)
 
     def show(self, exchange: Exchange) -> bool:
         """Serve a file if the target is one."""

@@ -63,15 +63,25 @@ class Describer:
                 "pendingRequests": waiting,
             },
             "state": model.life.value,
+            "secondsInState": round(model.since, 3),
             "error": model.error,
             "traceback": model.traceback,
             "batching": {
-                "policy": _policy(model),
+                "policy": policy_of(model),
                 **({"proof": model.proof.words} if config.prove_batching and not config.continuous else {}),
                 "reasons": stats.reasons,
                 "answered": stats.answered,
                 "failed": stats.failed,
                 **scheduler.batcher.policy.describe(),
+            },
+            "faults": {
+                "reruns": stats.reruns,
+                "restarts": stats.restarts,
+                "recycled": stats.recycled,
+                "outOfMemory": stats.out_of_memory,
+                "ceilings": stats.ceilings,
+                "poisonRemembered": len(scheduler.poison.blamed),
+                "poisonRefused": scheduler.poison.refused,
             },
         }
         return {key: facts[key] for key in MMS_KEYS} if self._dialect.is_bare else facts
@@ -89,6 +99,8 @@ class Describer:
             "gpu": gpu is not None,
             "gpuUsage": "N/A" if gpu is None else gpu_usage.get(gpu, "N/A"),
             "secondsInStatus": round(worker.since, 3),
+            "secondsAtBatch": round(worker.busy, 3),
+            "answered": worker.answered,
             "restarts": worker.restarts,
             "lastError": worker.last_error,
             "traceback": worker.traceback,
@@ -116,7 +128,8 @@ def gpu_of(device: str) -> int | None:
     return int(number) if number.isdecimal() else 0
 
 
-def _policy(model: Model) -> str:
+def policy_of(model: Model) -> str:
+    """Give the name of the rule by which batches leave."""
     if model.config.continuous:
         return "continuous"
     return "single" if model.proof.can_batch is False else model.config.batching.rule

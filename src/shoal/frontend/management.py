@@ -14,6 +14,7 @@ from shoal.frontend.actions import Actions
 from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.openapi import describe_managing
+from shoal.frontend.origin import FOREIGN, is_own_page
 from shoal.frontend.routes import segments_of
 from shoal.frontend.status import error_body
 from shoal.frontend.tokens import Tokens
@@ -36,12 +37,14 @@ class Management:
         *,
         tokens: Tokens | None = None,
         cors_origin: str = "",
+        is_local: bool = False,
     ) -> None:
         self._repository = repository
         self._actions = actions
         self._dialect = dialect
         self._tokens = tokens
         self._cors_origin = cors_origin
+        self._is_local = is_local  # bound to this machine
         self._tasks: set[asyncio.Task[None]] = set()
 
     def manage(self, exchange: Exchange) -> bool:
@@ -50,9 +53,9 @@ class Management:
         allowed = self._methods(segments)
         if allowed is None:
             return False
-        if exchange.method != "OPTIONS" and not self._is_same_origin(exchange):
-            message = "a page of another origin may not manage this server"
-            self._dialect.respond(exchange, 403, error_body(403, "ForbiddenException", message))
+        is_own = is_own_page(exchange, self._cors_origin, is_local=self._is_local)
+        if exchange.method != "OPTIONS" and not is_own:
+            self._dialect.respond(exchange, 403, error_body(403, "ForbiddenException", FOREIGN))
         elif not allowed:
             self._dialect.not_found(exchange)
         elif not self._is_authorised(exchange, segments):
@@ -73,7 +76,7 @@ class Management:
                 return ONE_MODEL
             case ["models", _, _] if self._dialect.has_versions:
                 return ONE_MODEL
-            case ["models", _, _, "set-default"] if self._dialect.has_versions:
+            case ["models", _, _, "set-default" | "canary"] if self._dialect.has_versions:
                 return ("PUT",)
             case ["models", *_]:
                 return ()
@@ -82,13 +85,6 @@ class Management:
             case ["token"] if self._tokens is not None:
                 return ("GET",)
         return None
-
-    def _is_same_origin(self, exchange: Exchange) -> bool:
-        """Whether this is no browser acting for a page from elsewhere, or for one that is allowed to."""
-        origin = exchange.header(b"origin")
-        if origin is None or origin.partition(b"://")[2] == exchange.header(b"host"):
-            return True
-        return self._cors_origin in ("*", origin.decode("latin-1"))
 
     def _is_authorised(self, exchange: Exchange, segments: list[str]) -> bool:
         if self._tokens is None or segments == ["token"]:  # which asks for another key by itself
@@ -119,6 +115,8 @@ class Management:
         if segments[0] == "v1":
             return lambda: self._readiness(segments[2])
         if len(segments) == 4:
+            if segments[3] == "canary":
+                return lambda: _status(actions.share(name, version, query))
             return lambda: _status(actions.set_default(name, version))
         match exchange.method, name:
             case "GET", "":

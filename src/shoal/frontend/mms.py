@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.clock import Clock
-from shoal.core.batch import Batch
 from shoal.core.repository import Repository
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, InvalidInput, ServingError
@@ -19,6 +18,7 @@ from shoal.frontend.forms import form_parts, is_form, last_of_each, query_parts
 from shoal.frontend.openapi import describe_model
 from shoal.frontend.routes import Route, Wanted, segments_of, wanted
 from shoal.frontend.status import JSON, json_body
+from shoal.frontend.timing import note_of, seconds_of
 from shoal.payload import Headers, Part, Payload, Result
 
 log = logging.getLogger("shoal.inference")
@@ -124,8 +124,8 @@ class Inference:
             name = next((_text(part) for part in parts if part.name == "model_name"), "") or self._only_model()
             if not name:
                 name, is_lasting = self._named_in_form(exchange), False
-        route = Route(self._repository.find(name, asked.version), asked, parts)
-        if is_lasting:
+        route = Route(self._repository.pick(name, asked.version, exchange.client), asked, parts)
+        if is_lasting and (asked.version or self._repository.split_of(name) is None):
             if self._seen != self._repository.changes or len(self._targets) >= MOST_ROUTES:
                 self._targets.clear()
                 self._seen = self._repository.changes
@@ -151,7 +151,7 @@ class Inference:
         kind = self._types.get(exchange.content_type)
         try:
             parts = self._take_apart(exchange) if kind is None else [Part("body", kind, exchange.body)]
-            deadline = _deadline(exchange.timeout, now) if exchange.timeout else math.inf
+            deadline = now + seconds_of(exchange.timeout) if exchange.timeout else math.inf
         except ServingError as error:
             exchange.drop_body()
             call.refuse(error)
@@ -266,7 +266,7 @@ class Prediction:
             (CONTENT_TYPES.get(kind) or header_line("Content-Type", kind)) if kind else b"",
             self._id,
             1000 * (request.batched - request.arrived),
-            batch.note or _note(batch),
+            batch.note or note_of(batch),
             self._dialect.lines,
         )
         return _with_own(head, [header_line(*pair) for pair in result.headers]) if result.headers else head
@@ -295,28 +295,3 @@ def _headers(exchange: Exchange, added: Headers) -> Headers:
 
 def _text(part: Part) -> str:
     return bytes(part.data).decode("utf-8", "replace") if isinstance(part.data, bytes) else ""
-
-
-def _note(batch: Batch) -> bytes:
-    """Say once for the whole batch how it was made and where its time went."""
-    why = b'batch;desc="%d %b"' % (batch.rows, batch.reason.encode())
-    stages = batch.stages
-    if stages is None:
-        return why  # still running: a stream's head
-    batch.note = b"preprocess;dur=%.3f, inference;dur=%.3f, postprocess;dur=%.3f, %b" % (
-        1000 * stages.preprocess,
-        1000 * stages.inference,
-        1000 * stages.postprocess,
-        why,
-    )
-    return batch.note
-
-
-def _deadline(text: bytes, now: float) -> float:
-    try:
-        milliseconds = float(text)
-    except ValueError:
-        milliseconds = math.nan
-    if not 0 < milliseconds < math.inf:
-        raise InvalidInput(f"X-Request-Timeout-Ms is a number of milliseconds above 0, got {text.decode('latin-1')!r}")
-    return now + milliseconds / 1000

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from shoal.clock import Clock
 from shoal.config.server import ServerConfig
 from shoal.frontend.admin import MetricsPage, Pages, show_metrics
+from shoal.frontend.budget import Budget
 from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import Application, HttpLimits, Lend
@@ -68,6 +69,7 @@ class Server:
         clock: Clock,
         *,
         lend: Lend,
+        budget: Budget | None = None,
         tls: ssl.SSLContext | None,
         first: Sequence[Take] = (),
         more: Mapping[Api, Sequence[Take]] | None = None,
@@ -75,7 +77,7 @@ class Server:
     ) -> None:
         self._config = config
         self._dialect = dialect
-        self._pages = Pages(dialect)
+        self._pages = Pages(dialect, "demo", b"/")
         self._now = clock.now
         self._on_answered = on_answered
         more = more or {}
@@ -103,6 +105,7 @@ class Server:
                 unix_path=place.path or None,
                 ssl_context=context,
             )
+            listener.hub.budget = budget or listener.hub.budget
             listener.hub.refusal = kserve_refusal if config.compat == "triton" else dialect.refusal
             self._listeners.append(listener)
             for api in apis:
@@ -120,20 +123,26 @@ class Server:
         }
 
     @property
+    def dashboard(self) -> str:
+        """Where the dashboard is; empty where no browser on this machine can get there."""
+        address = self.addresses.get("management", "")
+        return f"{address}/dashboard" if address.startswith("http") else ""
+
+    @property
     def answers(self) -> list[int]:
         """How many answers of each class there were, by the first digit of their status."""
         return [sum(counts) for counts in zip(*(listener.hub.answers for listener in self._listeners), strict=True)]
 
     async def start(self) -> None:
         """Bind every listener, or none: an address in use is an OSError."""
-        if self._config.page:
-            self._pages.load()
         try:
             for listener in self._listeners:
                 await listener.start()
         except BaseException:
             await self.drain(0.0)
             raise
+        if self._config.page:
+            self._pages.load(dashboard=self.dashboard)
 
     async def drain(self, timeout: float) -> None:
         """Take no new connections; end the open ones when their answers are out."""

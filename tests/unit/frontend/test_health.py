@@ -4,6 +4,7 @@ import pytest
 
 from shoal.core.model import Life
 from shoal.errors import LoadFailed
+from shoal.payload import Result
 from tests.unit.frontend.api_fakes import Desk, Pool, failing, worker
 
 
@@ -112,3 +113,18 @@ def test_our_own_rule_asks_whether_a_request_would_be_served() -> None:
     desk.benches["m", "1.0"].fleet.size = 0
 
     assert ping(desk) == (500, "Unhealthy")
+
+
+@pytest.mark.parametrize(
+    ("compat", "said"),
+    [("", (500, "Unhealthy")), ("torchserve", (500, "Unhealthy")), ("mms", (200, "Unhealthy"))],
+)
+def test_a_server_that_is_being_stopped_says_so_while_it_still_answers(compat: str, said: tuple[int, str]) -> None:
+    desk = Desk(compat)
+    desk.add("m")
+    assert ping(desk) == (200, "Healthy")
+
+    desk.repository.is_closing = True
+
+    assert ping(desk) == said
+    assert desk.ask("/predictions/m", Result(b"still here")).body == b"still here"

@@ -52,9 +52,9 @@ def test_apis_with_one_address_share_it_and_free_ports_are_never_shared() -> Non
 
 
 def test_metrics_may_have_a_host_of_their_own() -> None:
-    places = places_of(ServerConfig(host="10.0.0.1", management_host="10.0.0.1", metrics_host="127.0.0.1"))
+    places = places_of(ServerConfig(host="::1", management_host="::1", metrics_host="127.0.0.1"))
 
-    assert [place.host for place in places] == ["10.0.0.1", "10.0.0.1", "127.0.0.1"]
+    assert [place.host for place in places] == ["::1", "::1", "127.0.0.1"]
 
 
 def test_an_api_may_have_a_socket_beside_its_port_or_instead_of_it() -> None:

@@ -1,7 +1,9 @@
 // The demo page: sends pictures to a model and shows what came back, how long it took and in which company.
 
+import { count, hue, make, milliseconds, several, why } from "/pages/shoal.js";
+
 const AT_ONCE = 6; // as many connections as a browser opens to one server
-const COPIES = { bees: 32, ocr: 12 };
+const COPIES = { bees: 200, ocr: 50 };
 const KEPT_CARDS = 24;
 const STAGES = ["queue", "preprocess", "inference", "postprocess"];
 
@@ -47,7 +49,7 @@ async function ask(model, picture) {
 
 /** `queue;dur=0.31, inference;dur=8, batch;desc="4 full"` as {queue: 0.31, inference: 8, batch: {rows: 4, why: "full"}}. */
 function readServerTiming(header) {
-  const trip = {};
+  const trip = { note: header.replace(/^queue;[^,]*,\s*/, "") };
   for (const [, name, parameters] of header.matchAll(/([\w-]+)((?:\s*;\s*\w+=(?:"[^"]*"|[^,;]*))*)/g)) {
     const duration = /dur=([\d.]+)/.exec(parameters);
     const description = /desc="?([^",]*)"?/.exec(parameters);
@@ -71,18 +73,6 @@ async function inLanes(items, work) {
 
 // ---- showing ------------------------------------------------------------------------------------------------------
 
-/** An element: `make("p", {class: "x"}, "text", child)`. Text is never read as HTML. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "style") Object.entries(value).forEach(([key, setting]) => element.style.setProperty(key, setting));
-    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
-}
-
 /** A part of one as a CSS length. */
 const share = (part) => `${Math.max(part * 100, 0)}%`;
 /** More digits towards the ends, where they tell something: 38 %, 98.8 %, 99.99 %. */
@@ -90,7 +80,6 @@ function percent(part) {
   const margin = Math.min(part, 1 - part);
   return `${(part * 100).toFixed(margin >= 0.1 ? 0 : margin >= 0.002 || margin === 0 ? 1 : 2)} %`;
 }
-const milliseconds = (duration) => `${duration < 10 ? duration.toFixed(1) : Math.round(duration)} ms`;
 
 function newCard(picture, name) {
   const card = template.content.firstElementChild.cloneNode(true);
@@ -180,8 +169,8 @@ async function drawBoxes(lines, card) {
 /** How it was batched, in a sentence's end. */
 function company(batch) {
   if (!batch?.rows) return "";
-  const why = batch.why ? ` (${batch.why})` : "";
-  return batch.rows === 1 ? `, alone in its batch${why}` : `, in a batch of ${batch.rows}${why}`;
+  const because = batch.why ? `, which left because ${why(batch.why)}` : "";
+  return batch.rows === 1 ? `, alone in its batch${because}` : `, in a batch of ${batch.rows}${because}`;
 }
 
 function tripView({ took, trip }) {
@@ -203,48 +192,84 @@ function tripView({ took, trip }) {
 function copiesView(picture, model) {
   const place = make("div", { class: "shoal" });
   const copies = COPIES[model];
-  const button = make("button", { type: "button" }, `Send ${copies} copies`);
+  const words = `Send ${copies} copies`;
+  const button = make("button", { type: "button", class: "button" }, words);
+  let flock = null;
   button.addEventListener("click", async () => {
-    button.disabled = true;
-    place.replaceChildren(make("p", { class: "waiting" }, `Sending ${copies} copies`));
-    const began = performance.now();
-    const sent = [];
-    await inLanes(Array.from({ length: copies }), async (_, lane) => sent.push({ lane, ...(await ask(model, picture)) }));
-    place.replaceChildren(...lanesView(sent, began, performance.now() - began));
-    button.disabled = false;
+    if (flock) {
+      flock.isOver = true;
+      return;
+    }
+    flock = new Flock(place, copies);
+    button.textContent = "Stop";
+    await inLanes(Array.from({ length: copies }), async () => {
+      if (!flock.isOver) flock.add(await ask(model, picture));
+    });
+    flock.end();
+    flock = null;
+    button.textContent = words;
   });
   return [make("div", { class: "actions" }, button), place];
 }
 
-/** Requests of one batch share its size, its reason and, to the digit, the time of its inference. */
-const batchKey = ({ trip }) => `${trip?.batch?.rows} ${trip?.batch?.why} ${trip?.inference}`;
-
-function lanesView(sent, began, took) {
-  const answered = sent.filter((each) => !each.error);
-  const batches = [...new Set(answered.map(batchKey))];
-  const lanes = Array.from({ length: AT_ONCE }, () => make("div", { class: "lane" }));
-  for (const each of sent) {
-    const rows = each.trip?.batch?.rows ?? "";
-    lanes[each.lane].append(make("span", {
-      class: each.error ? "failed" : "",
-      title: each.error ? each.error.message : `${milliseconds(each.took)}${company(each.trip?.batch)}`,
-      style: {
-        left: share((each.began - began) / took),
-        width: share(each.took / took),
-        "--hue": (batches.indexOf(batchKey(each)) * 67 + 178) % 360,
-      },
-    }, String(rows)));
+/** Copies on their way, and the picture of the batches they come back in: a column each, a square for each request. */
+class Flock {
+  constructor(place, copies) {
+    this.began = performance.now();
+    this.copies = copies;
+    this.took = [];
+    this.failures = [];
+    this.batches = new Map(); // the last one of each note
+    this.columns = 0;
+    this.left = new Map(); // batches by why they left
+    this.isOver = false;
+    this.story = make("p", { role: "status" });
+    this.picture = make("ol", { class: "batches" });
+    this.reasons = make("ul", { class: "reasons" });
+    const words = `A column is a batch, a square one of its requests; hollow ones were somebody else's. A browser opens ${AT_ONCE} connections to a server, so at most ${AT_ONCE} of these copies wait at a time.`;
+    place.replaceChildren(this.story, this.picture, this.reasons, make("p", {}, words));
+    this.tell();
   }
-  const failed = sent.length - answered.length;
-  const median = answered.map((each) => each.took).sort((a, b) => a - b)[Math.floor(answered.length / 2)];
-  const grouping = answered.some((each) => each.trip?.batch) ? ` in ${batches.length === 1 ? "1 batch" : `${batches.length} batches`}` : "";
-  const story = `${answered.length} answers${grouping}, ${milliseconds(took)} in all`
-    + (median === undefined ? "" : `, ${milliseconds(median)} for the median copy`) + (failed ? `; ${failed} failed: ${sent.find((each) => each.error).error.message}` : "");
-  return [
-    make("p", {}, make("strong", {}, story)),
-    make("div", { class: "lanes", role: "img", "aria-label": story }, ...lanes),
-    make("p", {}, `One row per connection (a browser opens ${AT_ONCE}), time to the right. Same colour: same batch; the number is how many travelled in it.`),
-  ];
+
+  add({ error, trip, took }) {
+    if (error) this.failures.push(error.message);
+    else this.took.push(took);
+    if (!error && trip?.batch) this.place(trip);
+    this.tell();
+  }
+
+  /** What the server says of a batch is the same, to the microsecond, for everyone who rode in it; a full one is over. */
+  place({ batch, note }) {
+    let seen = this.batches.get(note);
+    if (!seen || seen.mine >= seen.squares.length) {
+      const squares = Array.from({ length: batch.rows }, () => make("i", { class: "is-others" }));
+      const column = make("li", { title: `${several(batch.rows, "request")}; it left because ${why(batch.why)}`, style: { "--swatch": `var(${hue(batch.why)})` } }, ...squares);
+      seen = { squares, mine: 0 };
+      this.batches.set(note, seen);
+      this.columns += 1;
+      this.left.set(batch.why, (this.left.get(batch.why) ?? 0) + 1);
+      this.picture.append(column);
+    }
+    seen.squares[seen.mine].removeAttribute("class");
+    seen.mine += 1;
+  }
+
+  tell() {
+    const [done, batches] = [this.took.length, this.columns];
+    const so = batches ? ` in ${several(batches, "batch", "batches")}, ${(done / batches).toFixed(1)} to a batch` : "";
+    const bad = this.failures.length ? `; ${count(this.failures.length)} failed: ${this.failures[0]}` : "";
+    const open = done + this.failures.length < this.copies && !this.isOver ? `, ${this.copies - done - this.failures.length} to go` : "";
+    this.story.replaceChildren(make("strong", {}, `${several(done, "answer")}${so}${open}${bad}`));
+    this.reasons.replaceChildren(...[...this.left].map(([reason, number]) => make("li", { style: { "--swatch": `var(${hue(reason)})` } }, `${several(number, "batch", "batches")} left because ${why(reason)}`)));
+  }
+
+  end() {
+    this.isOver = true;
+    this.tell();
+    const all = performance.now() - this.began;
+    const median = this.took.sort((one, other) => one - other)[Math.floor(this.took.length / 2)];
+    if (median !== undefined) this.story.append(`. ${milliseconds(all)} in all, ${count((1000 * this.took.length) / all)} a second; the median copy took ${milliseconds(median)}.`);
+  }
 }
 
 // ---- ways in ------------------------------------------------------------------------------------------------------
@@ -254,10 +279,13 @@ function take(files) {
   inLanes([...files], (file) => show(file, file.name || "pasted picture", model));
 }
 
-fileInput.addEventListener("change", () => {
-  take(fileInput.files);
-  fileInput.value = "";
-});
+for (const input of [fileInput, document.getElementById("camera")]) {
+  input.addEventListener("change", () => {
+    take(input.files);
+    input.value = "";
+  });
+}
+document.getElementById("photo").hidden = !matchMedia("(pointer: coarse)").matches;
 
 document.addEventListener("paste", (event) => take(event.clipboardData.files));
 
@@ -284,3 +312,9 @@ for (const button of document.querySelectorAll("[data-sample]")) {
 }
 
 document.getElementById("curl").textContent = `curl -X POST ${location.origin}/predictions/bees -T picture.jpg`;
+
+const dashboard = document.querySelector("meta[name=dashboard]").content;
+if (dashboard && location.hostname === new URL(dashboard).hostname) {
+  document.querySelector("#dashboard a").href = dashboard;
+  document.getElementById("dashboard").hidden = false;
+}

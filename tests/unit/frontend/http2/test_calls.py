@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from shoal.frontend.budget import Budget
 from shoal.frontend.http2.frames import (
     CONTINUATION,
     DATA,
@@ -21,6 +22,7 @@ from shoal.frontend.http2.frames import (
 )
 from shoal.frontend.http2.hpack import encode, encode_integer
 from shoal.frontend.http2.limits import Http2Limits
+from shoal.frontend.hub import Hub
 from shoal.frontend.rpc import Call, Code
 from tests.unit.frontend.http2.fakes import HEAD, Client, data, echo, frame, head, message, status, unary
 
@@ -299,7 +301,7 @@ def test_a_callback_that_raises_at_the_end_harms_nobody(caplog: pytest.LogCaptur
     [
         ((), message(b"x" * 101), Code.RESOURCE_EXHAUSTED),
         ((), message(b"x", 1), Code.INTERNAL),
-        (((b"grpc-encoding", b"gzip"),), message(gzip.compress(b"x" * 1000), 1), Code.RESOURCE_EXHAUSTED),
+        (((b"grpc-encoding", b"gzip"),), message(gzip.compress(b"x" * 1000, mtime=0), 1), Code.RESOURCE_EXHAUSTED),
         ((), message(b"abc")[:6], Code.INTERNAL),  # the stream ends inside it
         ((), b"\0\0", Code.INTERNAL),
     ],
@@ -334,6 +336,40 @@ def test_unfinished_messages_of_a_connection_are_bounded() -> None:
     assert list(client.answers()) == [1]
     client.send(frame(RST_STREAM, 0, 3, b"\0\0\0\x08") + frame(RST_STREAM, 0, 7, b"\0\0\0\x08"))
     assert client.connection._unfinished == 0
+
+
+def echo_later(call: Call) -> None:
+    """A service that has not answered yet."""
+    call.on_message = lambda message: None
+
+
+def test_large_messages_of_all_connections_share_a_budget() -> None:
+    hub = Hub(soon=lambda callback: None)
+    hub.budget = Budget(1000)
+    first, second = Client(echo_later, hub=hub), Client(echo_later, hub=hub)
+    first.send(head(1) + data(1, message(b"x" * 600)[:300]) + data(1, message(b"x" * 600)[300:], is_end=True))
+    second.send(head(1) + data(1, message(b"y" * 600)[:450]))
+
+    assert {s: status(a) for s, a in second.answers().items()} == {1: Code.RESOURCE_EXHAUSTED}
+    assert hub.budget.used == 600, "the message that waits for its answer"
+    first.send(frame(RST_STREAM, 0, 1, b"\0\0\0\x08"))
+    assert hub.budget.used == 0
+    second.send(head(3) + data(3, message(b"z" * 600)[:450]))
+    assert hub.budget.used == 450
+    second.connection.connection_lost(None)
+    assert hub.budget.used == 0
+
+
+def test_a_stream_pays_for_its_last_message_only() -> None:
+    hub = Hub(soon=lambda callback: None)
+    hub.budget = Budget(1100)
+    client = Client(echo_later, hub=hub)
+    client.send(head(1))
+    for _ in range(10):
+        client.send(data(1, message(b"x" * 500)[:200]) + data(1, message(b"x" * 500)[200:]))
+
+    assert hub.budget.used == 500
+    assert not client.answers()
 
 
 def test_an_unknown_method_is_unimplemented() -> None:
