@@ -23,8 +23,11 @@ from shoal.launch.torchserve import torchserve
 from shoal.launch.tritonserver import tritonserver
 from shoal.telemetry import set_up_logs
 from shoal.tools.bench.command import bench
+from shoal.tools.check.command import check
+from shoal.tools.doctor.command import doctor
 from shoal.tools.models import models
 from shoal.tools.profile.command import profile
+from shoal.tools.tune.command import tune
 from shoal.version import __version__
 
 err = Console(stderr=True, highlight=False)
@@ -73,9 +76,12 @@ def cli() -> None:
 )
 @click.option("--max-batch-delay", type=float, help="ms to wait for a full batch, with TorchServe's meaning.")
 @click.option("--config", "config_file", help="Settings file: .toml, .yaml or .json.")
+@click.option(
+    "--watch", is_flag=True, help="Load a model anew when its file or folder is saved; the old code serves until then."
+)
 @click.option("--development", is_flag=True, default=None, help="Show handlers' tracebacks in error bodies.")
 @click.option("--log-format", type=click.Choice(["plain", "json"]), help="How logs are written.")
-def serve(target: str | None, models: tuple[str, ...], config_file: str | None, **flags: Any) -> None:
+def serve(target: str | None, models: tuple[str, ...], config_file: str | None, watch: bool, **flags: Any) -> None:
     """Serve TARGET (a Python file, a folder or an archive), or the models named by --models and --config."""
     file = read_file(config_file) if config_file else {}
     per_model = _model_flags(flags)
@@ -84,7 +90,7 @@ def serve(target: str | None, models: tuple[str, ...], config_file: str | None, 
     values = native.models_from(file, named, per_model)
     if not values and not config.model_store:
         raise ConfigError("nothing to serve: name a Python file (shoal serve model.py), or use --models NAME=PATH")
-    start(config, *native.apart(values))
+    start(config, *native.apart(values), watch=watch)
 
 
 @cli.command()
@@ -117,18 +123,27 @@ def demo(**flags: Any) -> None:
 
 cli.add_command(archive)
 cli.add_command(bench)
+cli.add_command(check)
+cli.add_command(doctor)
 cli.add_command(models)
 cli.add_command(profile)
+cli.add_command(tune)
 cli.add_command(torchserve)
 cli.add_command(tritonserver)
 cli.add_command(multi_model_server)
 cli.add_command(mxnet_model_server)
 
 
-def start(config: ServerConfig, models: Sequence[ModelConfig], archives: Sequence[Mapping[str, object]] = ()) -> None:
+def start(
+    config: ServerConfig,
+    models: Sequence[ModelConfig],
+    archives: Sequence[Mapping[str, object]] = (),
+    *,
+    watch: bool = False,
+) -> None:
     """Run a server in the foreground until it is told to stop."""
     set_up_logs(config.log_level, config.log_format)
-    sys.exit(app.run(config, models, native.announce, archives))
+    sys.exit(app.run(config, models, native.announce, archives, watch=watch))
 
 
 def main() -> None:

@@ -13,8 +13,17 @@ import pytest
 from tests.e2e.test_docs import BLOCK, ROOT, free_port
 from tests.e2e.test_migrate_guide import matches, sessions
 
-PORTS = ("8080", "8081", "8082")
-LEAST = {"profile.md": 6, "bench.md": 11, "models-command.md": 12}  # commands of each page
+PORTS = ("8080", "8081", "8082", "7070")
+# commands of each page
+LEAST = {
+    "profile.md": 6,
+    "bench.md": 14,
+    "models-command.md": 12,
+    "rollout.md": 10,
+    "check.md": 4,
+    "tune.md": 8,
+    "doctor.md": 10,
+}
 
 
 @pytest.mark.timeout(300)
@@ -22,7 +31,7 @@ LEAST = {"profile.md": 6, "bench.md": 11, "models-command.md": 12}  # commands o
 def test_the_page_works_as_typed(name: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / name).read_text()
     ports = {port: str(free_port()) for port in PORTS}
-    text = re.sub(r"\b(808[012])\b", lambda found: ports[found[1]], text)
+    text = re.sub(r"\b(808[012]|7070)\b", lambda found: ports[found[1]], text)
     (tmp_path / "tmp").mkdir()
     environment = {
         **{key: value for key, value in os.environ.items() if key not in ("COLUMNS", "FORCE_COLOR")},

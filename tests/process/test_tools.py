@@ -511,9 +511,19 @@ def test_a_key_opens_what_it_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_help_fits_one_screen_and_has_examples() -> None:
-    for command in ("bench", "profile", "models"):
+    for command in ("bench", "profile", "models", "tune", "doctor"):
         text = run(command, "--help").stdout
 
         assert len(text.splitlines()) <= 40
         assert "Examples:" in text
         assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_kept_profile_is_what_the_server_begins_with(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("def predict(items):\n    return items\n")
+    (tmp_path / "slow.profile.json").write_text('{"rows": [{"size": 1, "total": 0.5}, {"size": 64, "total": 1.0}]}')
+
+    with serving(tmp_path, str(tmp_path / "slow.py")) as served:
+        (described,) = served.manage("/models/slow").json
+
+    assert described["batching"]["milliseconds"] == {"1": 500.0, "64": 1000.0}

@@ -25,9 +25,9 @@ def test_a_plain_function_is_served_until_told_to_stop() -> None:
         assert front.stop() == 0
 
 
-def test_a_staged_handler_has_two_places() -> None:
+def test_a_staged_handler_has_a_place_for_each_stage() -> None:
     with worker() as front:
-        assert front.load(MODELS / "staged.py") == Loaded("Staged", 2, False)
+        assert front.load(MODELS / "staged.py") == Loaded("Staged", 3, False)
         assert front.answer(1, b"a", b"b") == [b"a", b"b"]
         assert front.stop() == 0
 

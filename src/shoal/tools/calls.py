@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shoal.errors import InvalidInput, ServingError
+from shoal.redact import redact
 
 
 class ServerFailed(ServingError):
@@ -85,9 +86,9 @@ def site_of(url: str, *, verifies: bool = True) -> Site:
         parts = urlsplit(full)
         port = parts.port
     except ValueError as error:
-        raise InvalidInput(f"{url!r} is no address: {error}") from None
+        raise InvalidInput(f"{redact(url)!r} is no address: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidInput(f"{url!r} is no address; write http://HOST:PORT")
+        raise InvalidInput(f"{redact(url)!r} is no address; write http://HOST:PORT")
     path = parts.path.rstrip("/") + (f"?{parts.query}" if parts.query else "")
     return Site(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), path, verifies)
 

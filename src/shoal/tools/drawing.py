@@ -9,7 +9,7 @@ from typing import Literal
 WITHIN = 60.0
 
 
-def draw(kind: Literal["profile", "bench"], report: Path, picture: Path) -> str:
+def draw(kind: Literal["profile", "bench", "tune"], report: Path, picture: Path) -> str:
     """Draw a report that was written as JSON; gives what went wrong, or nothing."""
     if importlib.util.find_spec("matplotlib") is None:
         return "matplotlib is not installed; pip install 'shoal[pictures]'"

@@ -82,6 +82,10 @@ class Management:
         query = {"min_worker": str(workers), "max_worker": str(workers), "synchronous": "true"}
         return self._said("PUT", f"{_path(name, version)}?{urlencode(query)}")
 
+    def share(self, name: str, version: str, weight: float) -> str:
+        """Let a version have so many percent of the requests that name none; 0 takes its share back."""
+        return self._said("PUT", f"{_path(name, version)}/canary?{urlencode({'weight': f'{weight:g}'})}")
+
     def remove(self, name: str, version: str) -> str:
         """Take a model away."""
         return self._said("DELETE", _path(name, version))

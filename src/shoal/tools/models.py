@@ -33,6 +33,7 @@ def models(context: click.Context, url: str, token: str, insecure: bool) -> None
       shoal models
       shoal models register resnet.mar --workers 2
       shoal models scale resnet 4
+      shoal models replace resnet-2.mar --name resnet
       shoal models --url http://10.0.0.7:8081 watch
     """
     context.obj = Management(site_of(url, verifies=not insecure), token)
@@ -71,17 +72,48 @@ def describe(server: Management, name: str, version: str, as_json: bool) -> None
 
 @models.command()
 @click.argument("url")
+@click.option("--name", default="", help="What it is called.  [default: its own name]")
+@click.option("--version", default="", help="Where it has none of its own.  [default: 1.0]")
+@click.option("--workers", type=click.IntRange(0, 10_000), metavar="N", help="[default: as many as there are]")
+@click.option("--handler", default="", help="In place of the archive's own.")
+@click.pass_obj
+def replace(server: Management, url: str, name: str, version: str, workers: int | None, handler: str) -> None:
+    """Load a version beside the one that serves and let it take its place; no request fails.
+
+    One that cannot be loaded changes nothing.
+    """
+    told = {"replace": "true", "model_name": name, "model_version": version, "handler": handler}
+    told |= {} if workers is None else {"initial_workers": str(workers)}
+    with Console(stderr=True).status(f"loading {url}"):
+        said = server.register(url, {key: value for key, value in told.items() if value})
+    click.echo(said)
+
+
+@models.command()
+@click.argument("name")
+@click.argument("version")
+@click.argument("weight", type=click.FloatRange(0, 100), metavar="PERCENT")
+@click.pass_obj
+def canary(server: Management, name: str, version: str, weight: float) -> None:
+    """Send a VERSION so many PERCENT of the requests that name none; it loses them if it is worse. 0 ends it."""
+    click.echo(server.share(name, version, weight))
+
+
+@models.command()
+@click.argument("url")
 @click.option("--name", default="", help="What it is to be called.  [default: its own name]")
+@click.option("--version", default="", help="Where it has none of its own.  [default: 1.0]")
 @click.option("--workers", type=click.IntRange(0, 10_000), metavar="N", help="Processes to start.")
 @click.option("--batch-size", type=click.IntRange(1, 65536), metavar="N", help="With TorchServe's meaning.")
 @click.option("--max-batch-delay", type=click.IntRange(0, 3_600_000), metavar="MS", help="With TorchServe's meaning.")
 @click.option("--handler", default="", help="In place of the archive's own.")
 @click.pass_obj
-def register(server: Management, /, url: str, name: str, handler: str, **numbers: int | None) -> None:
+def register(server: Management, /, url: str, name: str, version: str, handler: str, **numbers: int | None) -> None:
     """Register a model: a name in the server's model store, or an address it may fetch from."""
     words = {"workers": "initial_workers"}
     told = {words.get(key, key): str(value) for key, value in numbers.items() if value is not None}
-    told |= {key: value for key, value in (("model_name", name), ("handler", handler)) if value}
+    texts = {"model_name": name, "model_version": version, "handler": handler}
+    told |= {key: value for key, value in texts.items() if value}
     with Console(stderr=True).status(f"loading {url}"):
         said = server.register(url, told)
     click.echo(said)
@@ -193,6 +225,10 @@ def _description(facts: Mapping[str, Any]) -> Table:
     for name, value in facts.items():
         if isinstance(value, str | int | float) and value != "":
             drawn.add_row(Text(name, style="bold"), Text(str(value)))
+    for name in ("rollout", "canary"):
+        if told := facts.get(name):
+            words = (f"{key} {value}" for key, value in told.items() if isinstance(value, str | int | float))
+            drawn.add_row(Text(name, style="bold"), Text(", ".join(words)))
     for worker in facts.get("workers") or []:
         memory = show_bytes(int(worker.get("memoryUsage", 0)))
         told = f"{worker.get('status', '')}, pid {worker.get('pid', '?')}, {memory}"

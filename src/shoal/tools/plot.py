@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from shoal.tools.files import write_whole
 
@@ -76,6 +77,51 @@ def bench(report: dict[str, Any]) -> Figure:
     return figure
 
 
+def tune(report: dict[str, Any]) -> Figure:
+    """Throughput against p99 of every trial, with the front that none beats and what is recommended."""
+    runs = [run for run in report["runs"] if run["figures"]]
+    figure = Figure(figsize=(8, 5))
+    axes = figure.subplots()
+    for is_long, colour, label in ((False, "#cbd5e0", "short look"), (True, BLUE, "long look")):
+        chosen = [run["figures"] for run in runs if (run["rung"] >= 2) is is_long]
+        axes.scatter(
+            [1000 * each["p99"] for each in chosen],
+            [each["throughput"] for each in chosen],
+            s=22,
+            c=colour,
+            label=label,
+        )
+    front = sorted((report["runs"][number]["figures"] for number in report["front"]), key=lambda each: each["p99"])
+    points = [1000 * each["p99"] for each in front], [each["throughput"] for each in front]
+    axes.plot(*points, color=BLUE, linewidth=1, label="none is better in both")
+    for setting, colour, label in (
+        (report["default"], GREEN, "default"),
+        (report["verdict"]["setting"], ORANGE, "recommended"),
+    ):
+        same = [run["figures"] for run in runs if run["setting"] == setting and run["rung"] >= 2]
+        axes.scatter(
+            [1000 * each["p99"] for each in same],
+            [each["throughput"] for each in same],
+            s=70,
+            facecolors="none",
+            edgecolors=colour,
+            linewidths=2,
+            label=label,
+        )
+    if limit := report["limits"].get("p99"):
+        axes.axvline(1000 * limit, color=GREY, linestyle="--", linewidth=1, label="goal")
+    axes.set_xlabel("p99, ms (logarithmic)")
+    axes.set_ylabel("answers per second")
+    axes.set_xscale("log")
+    for ticks in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        ticks(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=8)
+    _plain(axes)
+    figure.suptitle(f"{report['model']}: {report['load']}", fontsize=11)
+    return figure
+
+
 def _axes(axes: Any, sizes: list[int], below: str, beside: str) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(size) for size in sizes])
@@ -90,7 +136,7 @@ def _plain(axes: Any) -> None:
     axes.grid(axis="y", alpha=0.3)
 
 
-DRAWN: dict[str, Callable[[dict[str, Any]], Figure]] = {"profile": profile, "bench": bench}
+DRAWN: dict[str, Callable[[dict[str, Any]], Figure]] = {"profile": profile, "bench": bench, "tune": tune}
 
 if __name__ == "__main__":
     main()

@@ -24,6 +24,7 @@ from shoal.tools.bench.live import View
 from shoal.tools.bench.page import to_html
 from shoal.tools.bench.plan import Settings, Step
 from shoal.tools.bench.results import Report
+from shoal.tools.bench.rpc import is_rpc, rpc_target, with_made_up, with_messages
 from shoal.tools.bench.runner import Runner
 from shoal.tools.bench.target import (
     Target,
@@ -53,14 +54,14 @@ INTERRUPTED = 130
 @click.option("-H", "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Added to requests.")
 @click.option("--token", envvar="INFERENCE_TOKEN", default="", help="Inference key.  [or INFERENCE_TOKEN]")
 @click.option("-k", "--insecure", is_flag=True, help="Take any certificate.")
-@click.option("-c", "--concurrency", default="", help="Closed loop: 1,8,64 or 1:64:x2.  [default: 1,8,64]")
+@click.option("-c", "--concurrency", default="", help="Closed loop: 1,8 or 1:64:x2.  [default: 1,8,64]")
 @click.option("-r", "--rate", default="", help="Open loop: requests per second, as 100,200.")
 @click.option("--arrivals", type=click.Choice(["poisson", "constant"]), default="poisson", help="Of an open loop.")
 @click.option("--burst", type=click.IntRange(1, 100_000), default=1, metavar="N", help="Requests that come at once.")
 @click.option("--trace", default="", metavar="FILE", help="Open loop: arrivals in seconds, one a line.")
 @click.option("--window", type=units.DURATION, default="2s", help="Of measuring.  [default: 2s]")
 @click.option("--warmup", type=units.DURATION, default="1s", help="Before the first window.  [default: 1s]")
-@click.option("--stability", default="5%", help="How near three windows must be.  [default: 5%]")
+@click.option("--stability", default="5%", help="Of three windows in a row.  [default: 5%]")
 @click.option(
     "--max-windows", type=click.IntRange(1, 10_000), default=10, metavar="N", help="Of a level.  [default: 10]"
 )
@@ -86,6 +87,7 @@ def bench(target: str | None, compare: tuple[str, str] | None, **options: Any) -
       shoal bench http://127.0.0.1:8080/predictions/cats --input cat.jpg
       shoal bench model.py --input '{"x": 1}' --concurrency 1:64:x2 --output report
       shoal bench http://127.0.0.1:8080 -m cats -i pictures/ --rate 100,200 --burst 4
+      shoal bench grpc://127.0.0.1:7070 --model cats --input cat.jpg
       shoal bench --compare before.json after.json
     """
     if compare is not None:
@@ -103,10 +105,18 @@ def bench(target: str | None, compare: tuple[str, str] | None, **options: Any) -
     if options["output"]:
         check_writable(base_of(options["output"]))
     with _target(target, options) as aimed:
-        if options["tensors"]:
+        if is_rpc(target):
+            shapes = read_shapes(options["shapes"])
+            aimed, samples = (
+                with_made_up(aimed, shapes, settings.timeout)
+                if options["tensors"]
+                else with_messages(aimed, samples, settings.timeout)
+            )
+        elif options["tensors"]:
             aimed, sample = with_tensors(aimed, read_shapes(options["shapes"]), options["tensors"])
             samples = [sample]
-        check(aimed, samples[0], settings.timeout)
+        if not is_rpc(target):
+            check(aimed, samples[0], settings.timeout)
         report = _run(aimed, samples, settings, steps)
     _show(report)
     if options["output"] and report.levels:
@@ -131,6 +141,9 @@ def _settings(options: dict[str, Any]) -> Settings:
 def _target(name: str, options: dict[str, Any]) -> Iterator[Target]:
     headers = read_headers(options["headers"], options["token"])
     how = {"verifies": not options["insecure"], "tensors": bool(options["tensors"])}
+    if is_rpc(name):
+        yield rpc_target(name, options["model"], headers, verifies=not options["insecure"])
+        return
     if is_address(name):
         yield target_of(name, options["model"], headers, **how)
         return
@@ -164,7 +177,7 @@ def _run(target: Target, samples: Sequence[Sample], settings: Settings, steps: S
 
 
 async def _load(target: Target, requests: list[bytes], settings: Settings, steps: Sequence[Step]) -> Any:
-    running = Runner(target.site, requests, settings, lambda *heard: view.on_slice(*heard))
+    running = Runner(target.site, requests, settings, lambda *heard: view.on_slice(*heard), target.block)
     view = View(err, settings, running.findings.levels)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -13,9 +13,11 @@ from shoal.tools.bench import arrivals
 from shoal.tools.bench.connection import Connection
 from shoal.tools.bench.messages import Load
 from shoal.tools.bench.recorder import Recorder
+from shoal.tools.bench.rpc_connection import RpcConnection
 from shoal.tools.bench.timer import Timer
 from shoal.tools.calls import reason
 
+Link = Connection | RpcConnection
 RETRY = 0.05  # s before a connection that failed is tried again
 KINDS = {
     "connection refused": "refused",
@@ -32,7 +34,9 @@ class Base:
         self._recorder = recorder
         self._next_request = itertools.cycle(load.requests).__next__
         self._tls: ssl.SSLContext | None = load.site.tls()
-        self._connections: set[Connection] = set()
+        if self._tls is not None and load.block:
+            self._tls.set_alpn_protocols(["h2"])
+        self._connections: set[Link] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._halted = False
         self._watcher: asyncio.Task[None] | None = None
@@ -63,31 +67,32 @@ class Base:
         site = self._load.site
         try:
             async with asyncio.timeout(self._load.timeout):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self), site.host, site.port, ssl=self._tls
-                )
+                await asyncio.get_running_loop().create_connection(self._made, site.host, site.port, ssl=self._tls)
         except TimeoutError:
             self._unreachable("timeout")
         except OSError as error:
             said = reason(error)
             self._unreachable(KINDS.get(said, said))
 
+    def _made(self) -> Link:
+        return RpcConnection(self, self._load.block) if self._load.block else Connection(self)
+
     def _unreachable(self, kind: str) -> None:
         raise NotImplementedError
 
-    def ready(self, connection: Connection) -> None:
+    def ready(self, connection: Link) -> None:
         """A new connection is there."""
         raise NotImplementedError
 
-    def answered(self, connection: Connection, status: bytes, head: bytes) -> None:
+    def answered(self, connection: Link, status: bytes, head: bytes) -> None:
         """An answer is whole."""
         raise NotImplementedError
 
-    def lost(self, connection: Connection, error: BaseException | None) -> None:
+    def lost(self, connection: Link, error: BaseException | None) -> None:
         """A connection is gone."""
         raise NotImplementedError
 
-    def _count_lost(self, connection: Connection, error: BaseException | None) -> None:
+    def _count_lost(self, connection: Link, error: BaseException | None) -> None:
         self._connections.discard(connection)
         if connection.is_busy:
             connection.is_busy = False
@@ -131,18 +136,18 @@ class Closed(Base):
         self._watcher = asyncio.get_running_loop().create_task(self._watch())
         await self._done.wait()
 
-    def ready(self, connection: Connection) -> None:
+    def ready(self, connection: Link) -> None:
         """Begin."""
         self._connections.add(connection)
         self._send(connection)
 
-    def answered(self, connection: Connection, status: bytes, head: bytes) -> None:
+    def answered(self, connection: Link, status: bytes, head: bytes) -> None:
         """Count it, send the next."""
         self._recorder.answered(connection.started, status, head)
         if connection.is_open:
             self._send(connection)
 
-    def lost(self, connection: Connection, error: BaseException | None) -> None:
+    def lost(self, connection: Link, error: BaseException | None) -> None:
         """Replace it; at once when it was closed in good order."""
         was_answered = not connection.is_busy
         self._count_lost(connection, error)
@@ -151,7 +156,7 @@ class Closed(Base):
         else:
             self._open(0.0 if was_answered else RETRY)
 
-    def _send(self, connection: Connection) -> None:
+    def _send(self, connection: Link) -> None:
         if self._halted:
             self._check_done()
             return
@@ -174,7 +179,7 @@ class Open(Base):
         super().__init__(load, recorder)
         self._times = _times(load)
         self._due = next(self._times, None)
-        self._idle: list[Connection] = []
+        self._idle: list[Link] = []
         self._backlog: deque[float] = deque()  # when each request without a connection was due
         self._timer = Timer(self._on_time)
 
@@ -198,19 +203,19 @@ class Open(Base):
         self._due = None
         super().halt()
 
-    def ready(self, connection: Connection) -> None:
+    def ready(self, connection: Link) -> None:
         """Use it for whoever has waited longest."""
         self._connections.add(connection)
         self._use(connection)
 
-    def answered(self, connection: Connection, status: bytes, head: bytes) -> None:
+    def answered(self, connection: Link, status: bytes, head: bytes) -> None:
         """Count it; the connection is for the next."""
         self._recorder.answered(connection.started, status, head)
         if connection.is_open:
             self._use(connection)
         self._check_done()
 
-    def lost(self, connection: Connection, error: BaseException | None) -> None:
+    def lost(self, connection: Link, error: BaseException | None) -> None:
         """Forget it; open another when somebody waits for one."""
         self._count_lost(connection, error)
         if connection in self._idle:
@@ -240,7 +245,7 @@ class Open(Base):
         if len(self._connections) + len(self._opening) < self._load.connections:
             self._open()
 
-    def _use(self, connection: Connection) -> None:
+    def _use(self, connection: Link) -> None:
         if self._halted:
             return
         if self._backlog:

@@ -28,6 +28,7 @@ class Load(Word, tag="load"):
     burst: int = 1  # requests that come at the same moment
     times: list[float] = []  # of a trace: this process' share, seconds from the beginning
     seed: int = 0
+    block: bytes = b""  # of gRPC calls: their header block; requests are messages then
 
 
 class Halt(Word, tag="halt"):

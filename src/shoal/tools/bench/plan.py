@@ -66,7 +66,7 @@ def _rate_label(rate: float, kind: str, burst: int) -> str:
     return f"{rate:g}/s {kind}" + (f", {burst} at once" if burst > 1 else "")
 
 
-def loads(step: Step, settings: Settings, site: Site, requests: Sequence[bytes]) -> list[Load]:
+def loads(step: Step, settings: Settings, site: Site, requests: Sequence[bytes], block: bytes = b"") -> list[Load]:
     """Split a level over the processes: none has nothing to do."""
     most = step.concurrency if step.kind == "closed" else max(1, len(step.times)) if step.times else settings.processes
     count = max(1, min(settings.processes, most))
@@ -86,6 +86,7 @@ def loads(step: Step, settings: Settings, site: Site, requests: Sequence[bytes])
             burst=step.burst,
             times=times[number],
             seed=settings.seed + 1024 * number // count if step.kind == "constant" else settings.seed + number,
+            block=block,
         )
         for number in range(count)
     ]

@@ -27,8 +27,11 @@ class Findings(msgspec.Struct):
 class Runner:
     """Runs levels against one server. `stopping` ends it at the next slice."""
 
-    def __init__(self, site: Site, requests: Sequence[bytes], settings: Settings, on_slice: OnSlice) -> None:
+    def __init__(
+        self, site: Site, requests: Sequence[bytes], settings: Settings, on_slice: OnSlice, block: bytes = b""
+    ) -> None:
         self._site = site
+        self._block = block
         self._requests = requests
         self._settings = settings
         self._on_slice = on_slice
@@ -38,16 +41,20 @@ class Runner:
     async def run(self, steps: Sequence[Step]) -> None:
         """Run all levels; the findings say why if not all of them were."""
         async with Crew(self._settings.processes) as crew:
-            for step in steps:
-                await self._run(crew, step)
-                if self.stopping.is_set() and not self.findings.problem:
-                    self.findings.problem = "interrupted"
-                if self.findings.problem:
-                    return
+            await self.run_with(crew, steps)
+
+    async def run_with(self, crew: Crew, steps: Sequence[Step]) -> None:
+        """Run all levels with load processes that are there already."""
+        for step in steps:
+            await self._run(crew, step)
+            if self.stopping.is_set() and not self.findings.problem:
+                self.findings.problem = "interrupted"
+            if self.findings.problem:
+                return
 
     async def _run(self, crew: Crew, step: Step) -> None:
         settings = self._settings
-        parts = loads(step, settings, self._site, self._requests)
+        parts = loads(step, settings, self._site, self._requests, self._block)
         crew.begin(parts)
         is_trace = step.kind == "trace"
         warm = 0 if is_trace else math.ceil(settings.warmup / settings.slice)

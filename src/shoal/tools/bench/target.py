@@ -22,6 +22,10 @@ from shoal.tools.samples import Sample
 MODEL_IN_PATH = re.compile(r"/(?:predictions|explanations|v[12]/models)/([^/:?]+)")
 STARTED = "Model server started."
 WITHIN = 20.0  # s for a server to end
+START = (
+    "import sys; from shoal.worker.template import die_with; die_with(int(sys.argv.pop(1))); "
+    "from shoal.cli import main; main()"
+)
 LISTENS = re.compile(r"SHOAL_(.*_)?(HOST|PORT|SOCKET)").fullmatch  # variables that are for the user's own server
 
 
@@ -32,10 +36,14 @@ class Target(msgspec.Struct, frozen=True):
     path: str
     model: str  # empty: nobody said
     headers: dict[str, str] = {}
+    block: bytes = b""  # of a gRPC call: its header block; bodies are whole messages then
 
     @property
     def url(self) -> str:
         """The whole address."""
+        if self.block:
+            scheme = "grpcs" if self.site.scheme == "https" else "grpc"
+            return f"{scheme}://{self.site.authority}{self.path}"
         return self.site.url + self.path
 
 
@@ -86,6 +94,8 @@ def check(target: Target, sample: Sample, timeout: float) -> Reply:
 
 def request_of(target: Target, sample: Sample) -> bytes:
     """Write a request as it goes over the wire."""
+    if target.block:
+        return sample.body
     lines = {
         "Host": target.site.authority,
         "Content-Type": sample.content_type,
@@ -107,13 +117,18 @@ def read_headers(texts: Sequence[str], token: str) -> dict[str, str]:
     return found
 
 
+def command(*arguments: str) -> list[str]:
+    """Give the command of a server that ends with this process, however that ends."""
+    return [sys.executable, "-P", "-c", START, str(os.getpid()), *arguments]
+
+
 @contextlib.contextmanager
 def serving(model: str, arguments: str) -> Iterator[tuple[str, str]]:
     """Serve a model on free ports; gives the address and the model's name. It is gone when the block is left."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             [
-                *(sys.executable, "-P", "-m", "shoal", "serve", model, *shlex.split(arguments)),
+                *command("serve", model, *shlex.split(arguments)),
                 *("--port", "0", "--management-port", "0", "--metrics-port", "0"),
             ],
             stdin=subprocess.DEVNULL,

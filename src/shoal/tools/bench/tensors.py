@@ -3,7 +3,7 @@
 import json
 import random
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Literal
 
@@ -32,6 +32,23 @@ def read_shapes(texts: Sequence[str]) -> dict[str, list[int]]:
 
 def generate(metadata: Mapping[str, Any], shapes: Mapping[str, list[int]], form: Form) -> tuple[Sample, dict[str, str]]:
     """Make one request of random values, the same for the same metadata; gives the body and its extra headers."""
+    heads: list[dict[str, Any]] = []
+    raw = []
+    for head, values in make_up(metadata, shapes):
+        if form == "json":
+            heads.append({**head, "data": values})
+        else:
+            raw.append(packed(head["datatype"], values))
+            heads.append({**head, "parameters": {"binary_data_size": len(raw[-1])}})
+    body: dict[str, Any] = {"inputs": heads}
+    if form == "json":
+        return Sample(json.dumps(body).encode(), JSON, "tensors"), {}
+    top = json.dumps({**body, "parameters": {"binary_data_output": True}}).encode()
+    return Sample(b"".join((top, *raw)), "application/octet-stream", "tensors"), {HEAD_SIZE: str(len(top))}
+
+
+def make_up(metadata: Mapping[str, Any], shapes: Mapping[str, list[int]]) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """Give each input that a model names, with its shape, and values for it."""
     inputs = metadata.get("inputs")
     if not isinstance(inputs, list) or not inputs:
         raise InvalidInput("the server's metadata names no inputs; give the body with --input")
@@ -39,23 +56,10 @@ def generate(metadata: Mapping[str, Any], shapes: Mapping[str, list[int]], form:
         names = ", ".join(each["name"] for each in inputs)
         raise InvalidInput(f"--shape names {', '.join(sorted(unknown))}; the model's inputs are: {names}")
     source = random.Random(1)
-    heads: list[dict[str, Any]] = []
-    raw = []
     for each in inputs:
         name, datatype = each["name"], each["datatype"]
         shape = shapes.get(name) or [size if size > 0 else 1 for size in map(int, each["shape"])]
-        values = _values(datatype, prod(shape), source)
-        head = {"name": name, "datatype": datatype, "shape": shape}
-        if form == "json":
-            heads.append({**head, "data": values})
-        else:
-            raw.append(_packed(datatype, values))
-            heads.append({**head, "parameters": {"binary_data_size": len(raw[-1])}})
-    body: dict[str, Any] = {"inputs": heads}
-    if form == "json":
-        return Sample(json.dumps(body).encode(), JSON, "tensors"), {}
-    top = json.dumps({**body, "parameters": {"binary_data_output": True}}).encode()
-    return Sample(b"".join((top, *raw)), "application/octet-stream", "tensors"), {HEAD_SIZE: str(len(top))}
+        yield {"name": name, "datatype": datatype, "shape": shape}, _values(datatype, prod(shape), source)
 
 
 def _values(datatype: str, count: int, source: random.Random) -> list[Any]:
@@ -72,7 +76,8 @@ def _values(datatype: str, count: int, source: random.Random) -> list[Any]:
     raise InvalidInput(f"values of datatype {datatype} cannot be made up; give the body with --input")
 
 
-def _packed(datatype: str, values: list[Any]) -> bytes:
+def packed(datatype: str, values: list[Any]) -> bytes:
+    """Write values as they go over the wire in binary."""
     if datatype == "BYTES":
         return b"".join(struct.pack("<I", len(text)) + text.encode() for text in values)
     return struct.pack(f"<{len(values)}{FORMATS[datatype]}", *values)

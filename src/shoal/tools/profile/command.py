@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from shoal.config.profile import beside
 from shoal.errors import InvalidInput
 from shoal.tools import drawing, units
 from shoal.tools.files import base_of, check_writable, write_whole
@@ -113,7 +114,7 @@ def _show(made: report.Profile) -> None:
 
 def _write(made: report.Profile, output: str, kept: Path | None) -> None:
     if kept is not None:
-        click.echo(f"kept {write_whole(report.beside(kept), report.to_json(made))}")
+        click.echo(f"kept {write_whole(beside(kept), report.to_json(made))}")
     if not output:
         return
     base = base_of(output)

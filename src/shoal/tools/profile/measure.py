@@ -9,14 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, ProtocolError, ServingError
 from shoal.tools.machine import available_memory
-from shoal.tools.profile.messages import Load, Loaded, Ran, Report, RunOnce, Unloadable, Word, decode_report
+from shoal.tools.profile.messages import Load, Loaded, Ran, RunOnce, Unloadable, decode_report
 from shoal.tools.profile.rules import Limits, Row, is_enough, row_of, why_stop
 from shoal.tools.samples import Sample
 from shoal.wire.channel import BlockingChannel
@@ -43,13 +43,16 @@ class Measured(msgspec.Struct):
 class Holder:
     """The process with the model in it."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", sock: socket.socket, log: IO[bytes]) -> None:
+    def __init__(
+        self, process: "subprocess.Popen[bytes]", sock: socket.socket, log: IO[bytes], decode: Callable[[Any], Any]
+    ) -> None:
+        self._decode = decode
         self._process = process
         self._socket = sock
         self._channel = BlockingChannel(sock)
         self._log = log
 
-    def ask(self, word: Word, timeout: float) -> Report:
+    def ask(self, word: msgspec.Struct, timeout: float) -> Any:
         """Say something and wait for the answer; Gone when there will be none."""
         self._socket.settimeout(timeout)
         try:
@@ -61,8 +64,7 @@ class Holder:
             received = None
         if received is None:
             raise Gone(self._how())
-        report: Report = decode_report(received[0])
-        return report
+        return self._decode(received[0])
 
     def _how(self) -> str:
         try:
@@ -78,14 +80,16 @@ class Holder:
 
 
 @contextlib.contextmanager
-def holding(config: ModelConfig) -> Iterator[Holder]:
+def holding(
+    config: ModelConfig, child: str = "shoal.tools.profile.child", decode: Callable[[Any], Any] = decode_report
+) -> Iterator[Holder]:
     """Start a process for the model; it is gone when the block is left, whatever it was doing."""
     ours, theirs = socket.socketpair()
     with tempfile.TemporaryFile() as log, ours:
         try:
             process = subprocess.Popen(  # noqa: S603 - our own module
                 [
-                    *(config.python or sys.executable, "-P", "-m", "shoal.tools.profile.child"),
+                    *(config.python or sys.executable, "-P", "-m", child),
                     *map(str, (theirs.fileno(), os.getpid())),
                 ],
                 pass_fds=[theirs.fileno()],
@@ -97,7 +101,7 @@ def holding(config: ModelConfig) -> Iterator[Holder]:
         finally:
             theirs.close()
         try:
-            yield Holder(process, ours, log)
+            yield Holder(process, ours, log, decode)
         finally:
             process.kill()
             process.wait()

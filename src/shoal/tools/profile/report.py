@@ -1,7 +1,6 @@
 """What a profile says, as a table in the terminal, Markdown and JSON."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 from rich.table import Table
@@ -48,11 +47,6 @@ def profile_of(model: str, inputs: Sequence[str], found: Measured, goal: float) 
         goal=goal,
         stopped=found.stopped,
     )
-
-
-def beside(model: Path) -> Path:
-    """Where a profile is kept with its model: in its folder, or next to its file."""
-    return model / "profile.json" if model.is_dir() else model.with_name(f"{model.name.split('.')[0]}.profile.json")
 
 
 def to_json(profile: Profile) -> bytes:

@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -53,15 +52,6 @@ def test_json_is_read_back_as_it_was() -> None:
 
     assert msgspec.json.decode(report.to_json(made), type=report.Profile) == made
     assert json.loads(report.to_json(made))["rows"][1]["size"] == 2
-
-
-@pytest.mark.parametrize(("model", "kept"), [("a/m.py", "a/m.profile.json"), ("a/r.tar.gz", "a/r.profile.json")])
-def test_a_profile_is_kept_beside_its_file(model: str, kept: str) -> None:
-    assert report.beside(Path(model)) == Path(kept)
-
-
-def test_a_profile_is_kept_inside_its_folder(tmp_path: Path) -> None:
-    assert report.beside(tmp_path) == tmp_path / "profile.json"
 
 
 def test_parameters_are_json_where_they_can_be() -> None:
