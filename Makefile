@@ -38,11 +38,13 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit tests/properties
 
+# tests mostly wait for processes: more of them at once than there are cores
+JOBS ?= 3
 test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile
 
 format: setup
 	$(BIN)/ruff format .

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from shoal.core.batch import Batch, Stages
 from shoal.core.batcher import Batcher
 from shoal.core.model import WorkerFacts
+from shoal.core.poison import Poison
 from shoal.core.policy import Decision, Fleet, Lane, Leave, Policy
 from shoal.core.queue import RequestQueue
 from shoal.core.request import Outcome, Request
@@ -147,6 +148,10 @@ class Scripted:
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
         return 7.0
 
+    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
+        self.told.append(("hopeless", ahead))
+        return request.deadline - now < ahead
+
     def describe(self) -> dict[str, object]:
         return {}
 
@@ -155,13 +160,21 @@ class Bench:
     """A scheduler with nothing real around it, and a time that goes where it is told."""
 
     def __init__(
-        self, policy: Policy | None = None, *, limit: int = 100, max_attempts: int = 3, isolates: bool = False
+        self,
+        policy: Policy | None = None,
+        *,
+        limit: int = 100,
+        max_attempts: int = 3,
+        isolates: bool = False,
+        poison: Poison | None = None,
     ) -> None:
         self.policy = policy or Scripted()
         self.alarm = FakeAlarm()
         self.stats = ModelStats("m", "1.0")
         self.batcher = Batcher(RequestQueue("m", limit), self.policy)
-        self.scheduler = Scheduler(self.batcher, self.alarm, self.stats, max_attempts=max_attempts, isolates=isolates)
+        self.scheduler = Scheduler(
+            self.batcher, self.alarm, self.stats, max_attempts=max_attempts, isolates=isolates, poison=poison
+        )
         self.now = 0.0
 
     @property
@@ -182,6 +195,13 @@ class Bench:
         self.alarm.is_due = False
         self.alarm.time = math.inf
         self.scheduler.feed(self.now)
+
+    def run_short(self, instance: StubInstance) -> None:
+        """The oldest batch of an instance runs out of memory."""
+        batch = instance.batches.pop(0)
+        batch.stages = Stages()
+        self.scheduler.freed(instance, batch, self.now)
+        self.scheduler.closed(batch, self.now, lambda: HandlerFailed("no memory", status=507), out_of_memory=True)
 
     def finish(self, instance: StubInstance, *bodies: bytes, error: ServingError | None = None) -> Batch:
         """The oldest batch of an instance ends: a whole answer for each body given, then `error` for the others."""

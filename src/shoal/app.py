@@ -3,33 +3,43 @@
 import asyncio
 import gc
 import logging
-import signal
 import ssl
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
+import msgspec
 import uvloop
 
 from shoal import logs
 from shoal.alarm import LoopAlarm
 from shoal.archive.intake import Intake
+from shoal.board import Board
 from shoal.clock import MonotonicClock
 from shoal.config.deployment import Deployment
 from shoal.config.devices import GpuUsage
-from shoal.config.model import ModelConfig
+from shoal.config.exposure import is_loopback
+from shoal.config.model import ModelConfig, WorkerLimits
+from shoal.config.profile import kept_costs
 from shoal.config.server import ServerConfig
 from shoal.config.snapshot import Kind, Snapshots
 from shoal.core.choice import batcher_for
 from shoal.core.model import Model, Proof
+from shoal.core.poison import Poison
 from shoal.core.repository import Repository
+from shoal.core.rollout import Rollouts
 from shoal.core.scheduler import Scheduler
 from shoal.core.workflow import Workflows
 from shoal.errors import ConfigError, ModelNotFound
 from shoal.frontend.actions import Actions
+from shoal.frontend.budget import Budget
+from shoal.frontend.dashboard.routes import Dashboard
 from shoal.frontend.dialect import dialect_of
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.grpc.listen import grpc_listeners
+from shoal.frontend.http2.server import Http2Listener
+from shoal.frontend.incoming import Lend
 from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
 from shoal.frontend.server import Server
@@ -37,10 +47,13 @@ from shoal.frontend.tokens import Api, Tokens
 from shoal.frontend.workflows import WorkflowRoutes
 from shoal.measuring import Measuring
 from shoal.pool.local import LocalPool
+from shoal.series.canary import canary_page
+from shoal.signals import serve_until_told
 from shoal.startup import Startup, snapshot_models
 from shoal.telemetry import Metrics, ModelFacts, ModelStats
 from shoal.v2 import V2
 from shoal.version import __version__
+from shoal.watch import Watch
 from shoal.wire.memory import Arena
 from shoal.workflows import WorkflowIntake
 
@@ -60,6 +73,8 @@ class App:
         models: Sequence[ModelConfig] = (),
         archives: Sequence[Mapping[str, object]] = (),
         deployment: Deployment | None = None,
+        *,
+        watch: bool = False,
     ) -> None:
         self.config = config
         self.models = models
@@ -68,6 +83,7 @@ class App:
         defaults = self.deployment.defaults
         self.clock = MonotonicClock()
         self.arena = Arena(config.shared_memory) if sys.platform == "linux" and config.shared_memory else None
+        self.budget = Budget(config.body_memory)
         self.repository = Repository(self._build)
         self.dialect = dialect_of(config, __version__)
         self.tokens = (
@@ -75,10 +91,19 @@ class App:
         )
         self.intake = Intake(config, defaults, self.deployment.tuning)
         lend = self.arena.lend if self.arena else lambda _: None
-        self.snapshots = Snapshots(self.deployment.snapshots, self.deployment.properties, time.time)
         drain_within = config.unregister_timeout or config.drain_timeout
-        self.v2 = V2(self.deployment, self.repository, self.clock, lend, drain_within=drain_within)
-        speaks_v2 = config.compat in ("", "triton")
+        self.rollouts = Rollouts(self.repository, self.clock, drain_within=drain_within, on_gone=self.intake.discard)
+        self.watch = Watch(self.repository, self.rollouts, self.intake.discard) if watch else None
+        self.snapshots = Snapshots(self.deployment.snapshots, self.deployment.properties, time.time)
+        self.v2 = V2(
+            self.deployment,
+            self.repository,
+            self.clock,
+            lend,
+            drain_within=drain_within,
+            check_key=self._check_inference_key if self.tokens else None,
+        )
+        self.board = Board(self.v2.parts.desk, self.v2.parts.control, largest=config.max_request_size)
         self.actions = Actions(
             self.repository,
             self.intake,
@@ -89,7 +114,34 @@ class App:
             gpu_usage=GpuUsage(self.clock),
             first_worker=defaults.first_worker_id,
             on_changed=lambda: self._save("snapshot"),
+            rollouts=self.rollouts,
         )
+        self.dashboard = Dashboard(
+            self.repository,
+            self.actions,
+            self.dialect,
+            self.clock,
+            tokens=self.tokens,
+            cors_origin=config.cors_origin,
+            is_local=is_loopback(config.management_host),
+            control=self.v2.control,
+            about={"version": __version__, "compat": config.compat, "can_load": self._can_load},
+        )
+        self._access = logs.AccessLog(lambda delay, flush: asyncio.get_running_loop().call_later(delay, flush))
+        self.measuring = Measuring(
+            config,
+            Metrics(self._facts, time.time(), self._memory),
+            lambda: self.server.answers,
+            logs.write_metrics,
+            gpus=defaults.gpus,
+            is_default=self._is_default,
+        )
+        self.server = self._http(lend)
+        self.grpc = self._grpc()
+
+    def _http(self, lend: Lend) -> Server:
+        """What answers on the HTTP listeners."""
+        config = self.config
         inference = Inference(
             self.repository,
             self.clock,
@@ -103,26 +155,17 @@ class App:
             self.dialect,
             tokens=self.tokens,
             cors_origin=config.cors_origin,
+            is_local=is_loopback(config.management_host),
         )
         workflows = WorkflowRoutes(
             Workflows(self.repository, self.clock),
             WorkflowIntake(self.intake, self.deployment.workflow_store),
             self.dialect,
-            drain_within=drain_within,
+            drain_within=config.unregister_timeout or config.drain_timeout,
             authorise=self._authorise if self.tokens else None,
         )
-        self._access = logs.AccessLog(lambda delay, flush: asyncio.get_running_loop().call_later(delay, flush))
         has_workflows = config.compat != "mms"
-        metrics = Metrics(self._facts, time.time())
-        self.measuring = Measuring(
-            config,
-            metrics,
-            lambda: self.server.answers,
-            logs.write_metrics,
-            gpus=defaults.gpus,
-            is_default=self._is_default,
-        )
-        self.server = Server(
+        return Server(
             config,
             inference,
             management,
@@ -130,21 +173,35 @@ class App:
             self.dialect,
             self.clock,
             lend=lend,
+            budget=self.budget,
             tls=_tls(config),
-            first=[self.v2.routes.take] if speaks_v2 else (),
-            more={"inference": [workflows.predict], "management": [workflows.manage]} if has_workflows else None,
+            first=[self.v2.routes.take] if self._speaks_v2 else (),
+            more={
+                "inference": [workflows.predict] if has_workflows else [],
+                "management": [*([workflows.manage] if has_workflows else []), self.dashboard.take],
+            },
             on_answered=self._log_access if config.compat in ("torchserve", "mms") else None,
         )
-        self.grpc = grpc_listeners(
-            config,
+
+    def _grpc(self) -> dict[str, Http2Listener]:
+        """What answers on the gRPC listeners."""
+        listeners = grpc_listeners(
+            self.config,
             self.repository,
             self.actions,
             self.dialect,
             self.clock,
             tokens=self.tokens,
-            kserve=self.v2.parts if speaks_v2 else None,
-            tls=_tls(config) if config.grpc_tls else None,
+            kserve=self.v2.parts if self._speaks_v2 else None,
+            tls=_tls(self.config) if self.config.grpc_tls else None,
         )
+        for listener in listeners.values():
+            listener.hub.budget = self.budget
+        return listeners
+
+    @property
+    def _speaks_v2(self) -> bool:
+        return self.config.compat in ("", "triton")
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -153,8 +210,9 @@ class App:
 
     async def start(self) -> None:
         """Bind the listeners and load the models; what fails undoes the rest and is raised."""
-        startup = Startup(self.intake, self.repository)
+        startup = Startup(self.intake, self.repository, self.rollouts, self.watch)
         try:
+            self.dashboard.start()
             await self.server.start()
             for listener in self.grpc.values():
                 await listener.start()
@@ -166,19 +224,30 @@ class App:
         except BaseException:
             await self.drain(0.0)
             raise
+        if self.watch is not None:
+            self.watch.start()
         self.measuring.start()
         self._save("startup")
         gc.collect()
         gc.freeze()  # what lives as long as the server is not looked at again and again
 
     async def drain(self, within: float | None = None) -> None:
-        """Finish what was admitted, take nothing new, end every process."""
+        """Say that it is not ready; then finish what was admitted, take nothing new, end every process."""
         limit = self.config.drain_timeout if within is None else within
+        self.repository.is_closing = True
+        if within is None and self.config.shutdown_delay:
+            log.info("not ready any more; requests are taken for %g s yet", self.config.shutdown_delay)
+            await asyncio.sleep(self.config.shutdown_delay)
+        end = self.clock.now() + limit
         self._save("shutdown")
+        if self.watch is not None:
+            await self.watch.stop()
         await self.measuring.stop()
+        await self.dashboard.stop()
         await asyncio.gather(self.server.drain(limit), *(listener.drain(limit) for listener in self.grpc.values()))
         await self.v2.stop()
-        await self.repository.drain(limit)
+        left = max(0.0, end - self.clock.now())
+        await asyncio.gather(self.repository.drain(left), self.rollouts.close(left))
         self.v2.close()
         if self.tokens is not None:
             self.tokens.stop()
@@ -187,19 +256,33 @@ class App:
         self._access.flush()
         await asyncio.to_thread(self.intake.close)
 
+    def _restricted(self, config: ModelConfig) -> ModelConfig:
+        """Give a model's workers the user and the limits of the server where it has none of its own."""
+        limits = config.limits if config.limits != WorkerLimits() else self.config.worker_limits
+        return msgspec.structs.replace(config, user=config.user or self.config.worker_user, limits=limits)
+
     def _build(self, config: ModelConfig) -> Model:
+        config = self._restricted(config)
         stats = ModelStats(config.name, config.version)
         self.measuring.watch(stats)
         if config.interface is not None:
             self.v2.watch(stats)
         alarm = LoopAlarm(asyncio.get_running_loop(), self.clock)
-        batcher = batcher_for(config.name, config.queue_size, config.batching, config.scheduling)
+        if config.backend == "ensemble":
+            return self.v2.ensemble(config, stats, alarm)
+        batcher = batcher_for(
+            *(config.name, config.queue_size, config.batching, config.scheduling),
+            client_share=config.client_share,
+            costs=kept_costs(Path(config.path)) if config.batching.rule == "adaptive" else None,
+        )
         scheduler = Scheduler(
             batcher,
             alarm,
             stats,
             max_attempts=1 if config.side_effects else config.max_attempts,
             isolates=config.isolate and not config.side_effects,
+            poison=Poison(config.poison_after, config.poison_for),
+            gate=self.v2.gate(config, alarm.soon),
         )
         alarm.connect(scheduler.feed)
         proof = Proof()
@@ -212,11 +295,16 @@ class App:
             on_measured=lambda report: self.measuring.measured(report.measures),
             on_loaded=self.measuring.loaded,
             proof=proof,
+            board=self.board,
         )
-        return Model(config, scheduler, pool, self.clock, proof)
+        return self.v2.model(config, scheduler, pool, proof)
+
+    @property
+    def _can_load(self) -> bool:
+        return self.config.model_api if self.v2.control is None else self.v2.control.mode == "explicit"
 
     def _page(self, names: Sequence[str]) -> bytes:
-        return self.measuring.page(names) + (b"" if names else self.v2.page())
+        return self.measuring.page(names) + (b"" if names else self.v2.page() + canary_page(*self._shares()))
 
     def _facts(self) -> list[ModelFacts]:
         return [
@@ -229,6 +317,20 @@ class App:
             for model in self.repository
         ]
 
+    def _shares(self) -> tuple[list[tuple[str, str, float]], dict[str, int]]:
+        trials = self.rollouts.trials()
+        return [(name, trial.new.version, trial.rule.weight) for name, trial in trials.items()], self.rollouts.returns
+
+    def _memory(self) -> dict[str, int]:
+        arena = self.arena
+        return {
+            "arena_lent_bytes": arena.lent if arena else 0,
+            "arena_limit_bytes": arena.limit if arena else 0,
+            "body_memory_bytes": self.budget.used,
+            "body_memory_limit_bytes": self.budget.limit,
+            "bodies_refused": self.budget.refused,
+        }
+
     def _is_default(self, name: str, version: str) -> bool:
         try:
             return self.repository.find(name).version == version
@@ -238,6 +340,10 @@ class App:
     def _authorise(self, api: Api, exchange: Exchange) -> None:
         assert self.tokens is not None
         self.tokens.check(api, exchange.header(b"authorization"))
+
+    def _check_inference_key(self, shown: bytes | None) -> None:
+        assert self.tokens is not None
+        self.tokens.check("inference", shown)
 
     def _authorise_inference(self, exchange: Exchange) -> None:
         self._authorise("inference", exchange)
@@ -254,6 +360,7 @@ def _tls(config: ServerConfig) -> ssl.SSLContext | None:
     if not config.certificate_file:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(config.certificate_file, config.private_key_file)
     except (OSError, ssl.SSLError) as error:
@@ -267,9 +374,11 @@ def run(
     models: Sequence[ModelConfig],
     on_started: Callable[[App], None],
     archives: Sequence[Mapping[str, object]] = (),
+    *,
+    watch: bool = False,
 ) -> int:
-    """Serve until SIGTERM or SIGINT, then drain; the exit code."""
-    return _run(lambda: App(config, models, archives), on_started)
+    """Serve until SIGTERM or SIGINT, then drain; the exit code. With `watch`, models are loaded anew when saved."""
+    return _run(lambda: App(config, models, archives, watch=watch), on_started)
 
 
 def run_deployment(deployment: Deployment, on_started: Callable[[App], None]) -> int:
@@ -279,26 +388,4 @@ def run_deployment(deployment: Deployment, on_started: Callable[[App], None]) ->
 
 def _run(build: Callable[[], App], on_started: Callable[[App], None]) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(build, on_started))
-
-
-async def _serve(build: Callable[[], App], on_started: Callable[[App], None]) -> int:
-    loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    app = build()
-    starting = loop.create_task(app.start())
-    waiting = loop.create_task(stopping.wait())
-    await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():  # told to stop while models were loading
-        starting.cancel()
-        await asyncio.wait({starting})
-        return 0
-    starting.result()
-    on_started(app)
-    await waiting
-    log.info("draining")
-    await app.drain()
-    log.info("stopped")
-    return 0
+        return runner.run(serve_until_told(build, on_started))

@@ -17,6 +17,10 @@ class TooLarge(InvalidInput):
     """What the client sent is over a limit."""
 
 
+class Poisoned(InvalidInput):
+    """Requests with this very content took workers down; it is refused for a while."""
+
+
 class BadArchive(InvalidInput):
     """An archive, its manifest or its requirements cannot be used; nothing of it was kept."""
 
@@ -78,6 +82,14 @@ class QueueFull(Unavailable):
 
     def __init__(self, model: str, depth: int, retry_after: float) -> None:
         super().__init__(f"model {model!r} already has {depth} requests waiting", retry_after)
+
+
+class ShareUsed(QueueFull):
+    """One client has as many requests waiting as one may."""
+
+    def __init__(self, model: str, client: str, waiting: int, limit: int, retry_after: float) -> None:
+        message = f"client {client} already has {waiting} of the {limit} requests that may wait for model {model!r}"
+        Unavailable.__init__(self, message, retry_after)
 
 
 class LevelFull(QueueFull):

@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.app import App
 from shoal.config.deployment import Deployment
+from shoal.config.exposure import fetches_anywhere, open_management
 from shoal.config.properties import read_properties
 from shoal.errors import ServingError
 from shoal.launch import daemon
@@ -160,6 +161,10 @@ def _introduce(deployment: Deployment) -> None:
         defaults.startup_workers,
         "on" if server.token_authorization else "off",
     )
+    if found := open_management(server):
+        log.warning("%s: as upstream has it, whoever reaches this port can load code; no key is asked for", found[0])
+    if fetches_anywhere(server):
+        log.warning("allowed_urls: as upstream has it, models are fetched from any address that a client names")
     for note in deployment.notes:
         log.warning("%s", note)
 

@@ -211,6 +211,12 @@ def test_settings_of_what_is_switched_off_are_taken() -> None:
     made("--allow-sagemaker=false", "--sagemaker-port=8080", "--vertex-ai-port", "8081", "--allow-vertex-ai=false")
 
 
+def test_resources_mean_something_where_rates_are_limited_only() -> None:
+    given = "--rate-limit-resource=R:1"
+    assert any(note.startswith("--rate-limit-resource has no effect") for note in made(given).notes)
+    assert not any("rate-limit" in note for note in made(given, "--rate-limit=execution_count").notes)
+
+
 def test_names_to_load_mean_something_in_explicit_mode_only() -> None:
     assert any("--load-model has no effect" in note for note in made("--load-model=a").notes)
     assert not any("--load-model" in n for n in made("--load-model=a", "--model-control-mode=explicit").notes)
