@@ -27,6 +27,8 @@ FOLLOW = 0.1  # the share of a surprise that is laid to the pace
 REPACED = 1.1  # a pace this many times off the one last fitted is fitted at once
 SHIFT = 2.0  # a model this many times faster or slower has changed as a whole
 WITNESSES = 3  # batches in a row that must say so
+LEAP = 16.0  # the most it changes by that: a worker that stood still for seconds is not the model
+PASSING = 4.0  # times slower or faster that may pass; what is beyond is laid to the sizes themselves
 LEAST = 1e-6  # seconds; nothing is faster
 TRUSTED = 3  # batches of a size before it has a say
 
@@ -141,10 +143,19 @@ class CostCurve:
             return
         middle = sorted(ratios)[WITNESSES // 2]
         if min(ratios) < SHIFT and max(ratios) > 1.0 / SHIFT:
-            self.pace *= min(max(middle, 1.0 / SHIFT), SHIFT) ** FOLLOW
+            self._shift(clamped(middle, SHIFT) ** FOLLOW)
         else:
-            self.pace *= middle
+            self._shift(clamped(middle, LEAP))
             ratios.clear()
+
+    def _shift(self, factor: float) -> None:
+        """Expect all sizes to take so many times longer: for the time being, or, beyond what may pass, for good."""
+        pace = self.pace * factor
+        self.pace = clamped(pace, PASSING)
+        if self.pace != pace:
+            for point in self._points.values():
+                point.seconds = max(LEAST, point.seconds * pace / self.pace)
+                point.samples = min(point.samples, 1.0)
 
     def _fit(self) -> None:
         self._unfitted = 0
@@ -170,6 +181,11 @@ class CostCurve:
         rows = points[self._chosen].rows
         wanted = max(COLD_CAP, int(REACH * rows)) if self._chosen == largest else round(rows)
         self.cap = min(self.limit, wanted)
+
+
+def clamped(factor: float, most: float) -> float:
+    """Keep a factor between so many times and the same part."""
+    return min(max(factor, 1.0 / most), most)
 
 
 def key_of(rows: int) -> int:

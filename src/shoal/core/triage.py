@@ -47,13 +47,13 @@ def triage(lane: Lane, curve: CostCurve, now: float, next_free: float | None, ra
 def is_hopeless(curve: CostCurve, slack: float, ahead: int, rows: int, instances: int) -> bool:
     """Whether a request that has `slack` seconds is lost on its arrival, behind so many rows that are due before it.
 
-    Only what is certain counts: nothing is known to cost nothing, what runs already is over at once, and batches may
-    turn out faster than they were by a good part.
+    Only what is certain counts: nothing is known to cost nothing, what runs already is over at once, a slow time may be
+    over as well, and batches may turn out faster than they were by a good part.
     """
     if not curve.seconds or instances < 1:
         return False
     wait = curve.total(ahead) / instances
-    return CAUTION * (wait + curve.seconds[min(rows, curve.limit)]) > slack
+    return CAUTION * min(1.0, 1.0 / curve.pace) * (wait + curve.seconds[min(rows, curve.limit)]) > slack
 
 
 def _lateness(lane: Lane, now: float) -> Callable[[int, float], bool]:

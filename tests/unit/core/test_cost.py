@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.cost import COLD_CAP, LEAST, CostCurve, interpolate, key_of, never_falling
+from shoal.core.cost import COLD_CAP, LEAP, LEAST, PASSING, CostCurve, interpolate, key_of, never_falling
 
 FLAT = {1: 0.0201, 256: 0.0456}
 PEAKED = {8: 0.140, 16: 0.260, 32: 0.440, 64: 1.040}  # 32 rows are the most efficient
@@ -142,6 +142,31 @@ def test_a_model_that_changed_as_a_whole_is_known_again_after_three_batches(fact
 
     for rows in (8, 16, 32, 64):
         assert curve.profile()[rows] == pytest.approx(PEAKED[rows] * factor, rel=0.15)
+
+
+def test_a_worker_that_stood_still_is_not_taken_for_a_model_a_thousand_times_slower() -> None:
+    curve = taught(CostCurve(64), PEAKED, times=50)
+    for _ in range(3):
+        curve.learn(16, 1000 * 0.260)
+    assert curve.profile()[32] < 20 * 0.440
+
+    for _ in range(3):
+        curve.learn(16, 0.260)
+    assert curve.profile()[32] == pytest.approx(0.440, rel=0.2)
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.floats(1e-4, 10.0)), max_size=200))
+def test_what_is_expected_was_never_beyond_what_was_seen_by_more_than_may_pass(
+    samples: list[tuple[int, float]],
+) -> None:
+    curve = CostCurve(64)
+    for rows, seconds in samples:
+        curve.learn(rows, seconds)
+        assert 1 / PASSING <= curve.pace <= PASSING
+
+    if samples:
+        slowest = max(seconds for _, seconds in samples)
+        assert max(curve.profile().values()) <= LEAP * PASSING * slowest
 
 
 def test_one_stalled_batch_does_not_shift_the_curve() -> None:
