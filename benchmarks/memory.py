@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from http.client import HTTPConnection
@@ -139,17 +140,24 @@ def saturate(server: Running, requests: int, connections: int, body: int, say: C
     found = Saturation(connections, body)
     workers = server.workers("echo")
     began = time.monotonic()
-    marks = [WARM * requests + number * (1 - WARM) * requests / LOOKS for number in range(LOOKS + 1)]
-    per_second = 2000.0
-    for mark in marks:
-        while found.requests < mark:
-            seconds = min(30.0, max(0.2, (mark - found.requests) / per_second))
-            figures = closed_loop(server.port, "/predictions/echo", b"x" * body, connections, seconds=seconds, warm=0.0)
-            per_second = max(1.0, figures.rps)
-            found.errors += figures.errors
-            found.requests += max(1, round(figures.rps * seconds))
-        found.readings.append(Reading(found.requests, resident(server.pid), [resident(pid) for pid in workers]))
-        say(f"{found.requests:>9} requests, front {resident(server.pid) / 2**20:.1f} MiB")
+    rps = closed_loop(server.port, "/predictions/echo", b"x" * body, connections, seconds=2.0, warm=0.0).rps
+    while found.requests < requests:
+        seconds = max(2.0, (requests - found.requests) / rps)
+        with ThreadPoolExecutor(1) as apart:  # the same connections to the end: a new one has its own price
+            load = apart.submit(
+                closed_loop, server.port, "/predictions/echo", b"x" * body, connections, seconds=seconds, warm=0.0
+            )
+            start, before = time.monotonic(), found.requests
+            while not load.done():
+                done = before + round(rps * (time.monotonic() - start))
+                if found.readings or done >= WARM * requests:
+                    found.readings.append(Reading(done, resident(server.pid), [resident(pid) for pid in workers]))
+                    say(f"{done:>9} requests, about; front {resident(server.pid) / 2**20:.1f} MiB")
+                time.sleep(seconds / LOOKS)
+            figures = load.result()
+        found.errors += figures.errors
+        found.requests += max(1, round(figures.rps * seconds))
+    found.readings.append(Reading(found.requests, resident(server.pid), [resident(pid) for pid in workers]))
     found.seconds = time.monotonic() - began
     return found
 
