@@ -44,6 +44,7 @@ path = {deeds}
 handler = "plain"
 workers = 2
 response_timeout = 10
+max_attempts = 6
 
 [models.staged]
 path = {deeds}
@@ -57,6 +58,7 @@ batching = {{batch_size = 8, max_batch_delay = 2}}
 path = {deeds}
 handler = "plain"
 response_timeout = 10
+max_attempts = 6
 batching = {{batch_size = 16, max_batch_delay = 100}}
 
 [models.stream]
@@ -64,6 +66,7 @@ path = {deeds}
 handler = "plain"
 workers = 2
 response_timeout = 10
+max_attempts = 6
 
 [models.ledger]
 path = {deeds}
