@@ -16,7 +16,6 @@ import grpc
 import uvloop
 
 from shoal.app import App
-from shoal.frontend.grpc.bridge import GrpcioListener
 from shoal.frontend.grpc.calls import Api, Authorise, Desk
 from shoal.frontend.grpc.open_inference import OpenInference
 from shoal.frontend.grpc.proto import inference_pb2, management_pb2
@@ -26,6 +25,7 @@ from shoal.frontend.grpc.torchserve_management import PREFIX as MANAGEMENT
 from shoal.frontend.grpc.torchserve_management import TorchServeManagement
 from shoal.frontend.rpc import Services
 from shoal.native import configure
+from tests.process.grpcio_transport import GrpcioListener
 
 OWN = "shoal.frontend.http2.server"
 TRANSPORTS = ["grpcio", "http2"] if importlib.util.find_spec(OWN) else ["grpcio"]

@@ -33,8 +33,7 @@ class Load:
     """Clients of both protocols, as many as told on each, who ask again as soon as they are answered."""
 
     def __init__(self) -> None:
-        self.http: Counter[bytes] = Counter()
-        self.grpc: Counter[bytes] = Counter()
+        self.heard: tuple[Counter[bytes], Counter[bytes]] = (Counter(), Counter())
         self.errors: list[str] = []
         self.is_over = False
 
@@ -42,12 +41,13 @@ class Load:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         while not self.is_over:
+            heard, _ = self.heard
             writer.write(head + body)
             answer = await reader.readuntil(b"\r\n\r\n")
             length = int(re.search(rb"(?i)content-length: (\d+)", answer)[1])  # type: ignore[index]  # always there
             said = await reader.readexactly(length)
             if answer.split()[1] == b"200":
-                self.http[_word(said)] += 1
+                heard[_word(said)] += 1
             else:
                 self.errors.append(f"HTTP {answer.split()[1].decode()}: {said[:200]!r}")
         writer.close()
@@ -55,26 +55,25 @@ class Load:
 
     async def ask_grpc(self, call: Callable[[], Awaitable[bytes]]) -> None:
         while not self.is_over:
+            _, heard = self.heard
             try:
-                self.grpc[_word(await call())] += 1
+                heard[_word(await call())] += 1
             except grpc.aio.AioRpcError as error:
                 self.errors.append(f"gRPC {error.code().name}: {error.details()}")
 
-    async def more(self, count: int = 300) -> None:
-        """Wait until so many more requests of each protocol were answered."""
-        http, rpc = self.http.total() + count, self.grpc.total() + count
+    async def more(self, count: int = 300) -> tuple[Counter[bytes], Counter[bytes]]:
+        """Wait until so many requests of each protocol that were sent from now on were answered; what they heard."""
+        heard = self.heard = (Counter(), Counter())
         async with asyncio.timeout(60):
-            while self.http.total() < http or self.grpc.total() < rpc:
+            while min(words.total() for words in heard) < count:
                 await asyncio.sleep(0.01)
                 assert not self.errors, self.errors[:5]
+        return heard
 
     async def only(self, word: bytes) -> None:
-        """Wait for all requests that were under way, then see that everybody hears this word alone."""
-        await self.more(2 * CONCURRENCY)
-        http, rpc = self.http.copy(), self.grpc.copy()
-        await self.more(CONCURRENCY)
-        assert (self.http - http).keys() == {word}
-        assert (self.grpc - rpc).keys() == {word}
+        """See that everybody who asks from now on hears this word alone."""
+        http, rpc = await self.more(2 * CONCURRENCY)
+        assert http.keys() == rpc.keys() == {word}
 
 
 def _word(said: bytes) -> bytes:
@@ -307,7 +306,7 @@ def test_a_triton_repository_changes_under_load(tmp_path: Path, mode: str) -> No
             if mode == "explicit":
                 loading = await asyncio.to_thread(server.ask, "/v2/repository/models/m/load", {})
                 assert loading.status == 200, loading.body
-            await until(lambda: load.http[word] > 0)
+            await until(lambda: load.heard[0][word] > 0)
             await load.only(word)
 
         async def change(load: Load) -> None:
@@ -369,12 +368,8 @@ def test_a_canary_gets_its_share_over_both_protocols_and_a_bad_one_is_taken_back
         async def change(load: Load) -> None:
             path = "/models?url=two.py&model_name=m&model_version=2.0&canary=25&canary_max_slowdown=0"
             await manage(server, path, "POST")
-            await load.more(2 * CONCURRENCY)
-            before = load.http.copy(), load.grpc.copy()
-            await load.more(400)
-            for earlier, now in zip(before, (load.http, load.grpc), strict=True):
-                new = now - earlier
-                assert 0.15 < new[b"two"] / new.total() < 0.35
+            for heard in await load.more(400):
+                assert 0.15 < heard[b"two"] / heard.total() < 0.35
             page = await asyncio.to_thread(server.ask, "/metrics", None, port=server.metrics_port)
             assert b'shoal_canary_weight_percent{model_name="m",model_version="2.0"} 25.0' in page.body
             await manage(server, "/models/m/2.0/canary?weight=100&max_slowdown=0", "PUT")

@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Sequence
+from dataclasses import replace
 
 from shoal.clock import Clock
 from shoal.config.server import ServerConfig
@@ -15,7 +16,6 @@ from shoal.frontend.grpc.torchserve_management import Actions, TorchServeManagem
 from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.http2.server import Http2Listener
 from shoal.frontend.kserve.parts import Parts
-from shoal.frontend.rpc import Services
 from shoal.frontend.tokens import Tokens
 
 
@@ -47,13 +47,21 @@ def grpc_listeners(
     management = TorchServeManagement(
         actions, describe_error=dialect.explain, authorise=authorise, model_api=config.model_api
     ).services()
+    plan = {
+        "grpc inference": (
+            *(config.grpc_host, config.grpc_port, inference),
+            *(config.grpc_max_connection_age, config.grpc_max_connection_age_grace),
+        ),
+        "grpc management": (
+            *(config.grpc_management_host, config.grpc_management_port, management),
+            *(config.grpc_management_max_connection_age, config.grpc_management_max_connection_age_grace),
+        ),
+    }
     limits = Http2Limits(max_message=config.max_request_size, max_connections=config.max_connections)
-    plan: list[tuple[str, str, int, Services]] = [
-        ("grpc inference", config.grpc_host, config.grpc_port, inference),
-        ("grpc management", config.grpc_management_host, config.grpc_management_port, management),
-    ]
     return {
-        name: Http2Listener(services, limits, host=host, port=port, ssl_context=tls)
-        for name, host, port, services in plan
+        name: Http2Listener(
+            services, replace(limits, max_age=age, max_age_grace=grace), host=host, port=port, ssl_context=tls
+        )
+        for name, (host, port, services, age, grace) in plan.items()
         if port >= 0
     }

@@ -11,6 +11,7 @@ import math
 import re
 from typing import Final, cast
 
+from shoal.frontend.http2.age import Age
 from shoal.frontend.http2.control import ARE_YOU_THERE, FAREWELL
 from shoal.frontend.http2.deadlines import Deadlines
 from shoal.frontend.http2.frames import (
@@ -60,7 +61,7 @@ log = logging.getLogger("shoal.http2")
 class Http2Connection(Streams, asyncio.Protocol):
     """The server side of one connection."""
 
-    __slots__ = ("_have", "_is_asked", "_need", "_parts", "_phase", "deadline")
+    __slots__ = ("_age", "_have", "_is_asked", "_need", "_parts", "_phase", "deadline")
 
     def __init__(self, services: Services, limits: Http2Limits, hub: Hub, deadlines: Deadlines) -> None:
         super().__init__(services, limits, hub, deadlines)
@@ -69,6 +70,7 @@ class Http2Connection(Streams, asyncio.Protocol):
         self._have = self._need = 0
         self._is_asked = False  # whether the client is there, and it has not answered
         self.deadline = math.inf
+        self._age: Age | None = None
 
     # The transport's side
 
@@ -82,6 +84,8 @@ class Http2Connection(Streams, asyncio.Protocol):
         if is_full or self.hub.draining:
             self.hub.refused += 1
             self._close()
+        elif self._limits.max_age:
+            self._age = Age(self, self._deadlines, self._limits.max_age, self._limits.max_age_grace)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the services that nobody waits any more."""
@@ -89,6 +93,8 @@ class Http2Connection(Streams, asyncio.Protocol):
         self._is_closed = True
         self._is_leaving = False
         self.hub.leave(self)
+        if self._age is not None:
+            self._age.gone()
         for call in list(self._calls.values()):
             self._drop(call)
         self._parts.clear()
@@ -248,9 +254,11 @@ class Http2Connection(Streams, asyncio.Protocol):
 
         What is under way to us is still taken: the answer to the ping says that nothing is any more.
         """
-        if self._phase == OPEN and not self._is_leaving:
-            self.put(goaway(LARGEST, ErrorCode.NO_ERROR, "the server is leaving"))
-            self.put(ping(FAREWELL))
+        if self._phase == OPEN:
+            if not self._has_farewell and not self._is_leaving:
+                self._has_farewell = True
+                self.put(goaway(LARGEST, ErrorCode.NO_ERROR, "the server is leaving"))
+                self.put(ping(FAREWELL))
         elif self._phase < OPEN:
             self._close()
 

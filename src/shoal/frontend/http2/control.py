@@ -38,7 +38,10 @@ _number_at: Final = Struct(">I").unpack_from
 class Control(Outgoing):
     """The connection's own frames, as they come in."""
 
-    __slots__ = ("_decoder", "_has_resized", "_idle_budget", "_initial_window", "_is_leaving", "_last", "_reset_budget")
+    __slots__ = (
+        *("_decoder", "_has_farewell", "_has_resized", "_idle_budget", "_initial_window"),
+        *("_is_leaving", "_last", "_reset_budget"),
+    )
 
     def __init__(self, limits: Http2Limits, hub: Hub) -> None:
         super().__init__(limits, hub)
@@ -46,6 +49,7 @@ class Control(Outgoing):
         self._initial_window = DEFAULT_WINDOW  # what the client gives each stream to send
         self._has_resized = False
         self._last = 0  # the newest stream
+        self._has_farewell = False  # the client was asked to begin no call here
         self._is_leaving = False  # no call begins here any more; the connection ends with the last one
         self._reset_budget = Budget(limits.reset_budget, limits.reset_rate, hub.now)
         self._idle_budget = Budget(limits.idle_budget, limits.idle_rate, hub.now)
@@ -88,7 +92,7 @@ class Control(Outgoing):
         self._spend_idle()
         if not flags & ACK:
             self.put(ping(data[at:end], True))
-        elif self.hub.draining and data[at:end] == FAREWELL:
+        elif self._has_farewell and data[at:end] == FAREWELL:
             self._leave()
 
     def _on_goaway(self, data: bytes, at: int, end: int, flags: int, stream: int) -> None:

@@ -28,6 +28,8 @@ class Http2Limits:
     idle_timeout: float = 300.0  # no call at all
     ping_after: float = 60.0  # silence while calls are open, after which the client is asked whether it is there
     ping_timeout: float = 20.0
+    max_age: float = 0.0  # after which a connection is asked to leave; 0: never
+    max_age_grace: float = 0.0  # that its calls get then; 0: as long as they take
     reset_budget: int = 1000  # calls the client begins and cancels, or breaks
     reset_rate: float = 200.0
     idle_budget: int = 1000  # frames that carry nothing: pings, settings, priorities, empty data, unknown kinds

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shoal.frontend.http2.connection import Http2Connection
 from shoal.frontend.http2.frames import (
     CONTINUATION,
     END_STREAM,
@@ -15,8 +16,10 @@ from shoal.frontend.http2.frames import (
     window_update,
 )
 from shoal.frontend.http2.hpack import encode
+from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.rpc import Call
 from tests.unit.frontend.http2.fakes import HEAD, Client, data, frame, head, message, unary
+from tests.unit.frontend.http_fakes import FakeTransport
 
 NO_ERROR = ErrorCode.NO_ERROR
 
@@ -234,3 +237,61 @@ def test_the_input_after_a_fault_is_thrown_away_and_not_for_ever() -> None:
     assert not client.transport.closed
     client.send(b"x")
     assert client.transport.closed
+
+
+# Age
+
+
+def aged(seconds: float, grace: float = 0.0) -> Client:
+    return Client(quiet, Http2Limits(max_age=seconds, max_age_grace=grace))
+
+
+def test_an_old_connection_is_asked_to_leave_and_finishes_what_it_has() -> None:
+    client = aged(30.0)
+    client.send(head(1, is_end=True))
+    client.clock.move(29.9)
+    assert client.frames() == []
+    client.clock.move(0.2)
+    away, farewell = client.frames()
+    assert (away.kind, farewell.kind) == (GOAWAY, PING)
+    client.send(frame(PING, 1, 0, farewell.payload))
+    client.clock.move(10_000)
+    assert client.is_alive, "without a grace its calls may take as long as they take"
+
+    client.calls[0].finish()
+    assert client.transport.ended
+    assert client.gone == []
+
+
+def test_what_an_old_connection_has_not_finished_in_its_grace_is_cut() -> None:
+    client = aged(30.0, grace=5.0)
+    client.send(head(1, is_end=True))
+    client.clock.move(30.1)
+    client.clock.move(4.8)
+    assert not client.transport.aborted
+    client.clock.move(0.3)
+
+    assert client.transport.aborted
+
+
+@pytest.mark.parametrize("seconds", [1.0, 30.1])
+def test_a_connection_that_is_gone_grows_no_older(seconds: float) -> None:
+    client = aged(30.0, grace=5.0)
+    client.clock.move(seconds)
+    client.connection.connection_lost(None)
+    client.clock.move(100.0)
+
+    assert not client.transport.aborted
+    for _ in range(100):  # whatever is left of it does not stay
+        other = Http2Connection({}, Http2Limits(max_age=30.0), client.hub, client.deadlines)
+        other.connection_made(FakeTransport())
+        other.connection_lost(None)
+    assert len(client.deadlines) < 80
+
+
+def test_a_drain_that_meets_an_old_connection_says_nothing_twice() -> None:
+    client = aged(30.0)
+    client.clock.move(30.1)
+    client.hub.finish()
+
+    assert [f.kind for f in client.frames()] == [GOAWAY, PING]

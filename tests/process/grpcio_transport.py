@@ -1,4 +1,4 @@
-"""Services over grpcio: the reference transport, and the fallback. This is the only file that imports it."""
+"""Services over grpcio: the reference that our own transport is compared with, on the same tests."""
 
 import asyncio
 import contextlib
