@@ -14,7 +14,7 @@ from shoal.frontend.actions import Actions
 from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.openapi import describe_managing
-from shoal.frontend.origin import FOREIGN, is_own_page
+from shoal.frontend.origin import objection
 from shoal.frontend.routes import segments_of
 from shoal.frontend.status import error_body
 from shoal.frontend.tokens import Tokens
@@ -53,9 +53,9 @@ class Management:
         allowed = self._methods(segments)
         if allowed is None:
             return False
-        is_own = is_own_page(exchange, self._cors_origin, is_local=self._is_local)
-        if exchange.method != "OPTIONS" and not is_own:
-            self._dialect.respond(exchange, 403, error_body(403, "ForbiddenException", FOREIGN))
+        words = objection(exchange, self._cors_origin, is_local=self._is_local)
+        if exchange.method != "OPTIONS" and words:
+            self._dialect.respond(exchange, 403, error_body(403, "ForbiddenException", words))
         elif not allowed:
             self._dialect.not_found(exchange)
         elif not self._is_authorised(exchange, segments):

@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.config.exposure import is_loopback
-from shoal.frontend.origin import is_own_page, names_a_machine
+from shoal.frontend.origin import FOREIGN, RENAMED, names_a_machine, objection
 from tests.unit.frontend.api_fakes import Answer
 
 
@@ -14,13 +14,18 @@ from tests.unit.frontend.api_fakes import Answer
         (b"box.localhost:1", True),
         (b"[::1]:8081", True),
         (b"10.0.0.3:8081", True),
+        (b"torchserve:8081", True),
+        (b"box.local", True),
+        (b"models.internal:80", True),
         (b"evil.example:8081", False),
         (b"localhost.evil.example", False),
         (b"127.0.0.1.evil.example:8081", False),
+        (b"local.evil.example", False),
+        (b"evil.example.", False),
         (b"", False),
     ],
 )
-def test_only_a_number_or_localhost_is_nobody_elses_name(host: bytes, is_one: bool) -> None:
+def test_only_a_number_or_a_private_name_is_nobody_elses(host: bytes, is_one: bool) -> None:
     assert names_a_machine(host) is is_one
 
 
@@ -32,22 +37,31 @@ def test_loopback_is_known_by_its_names(host: str, is_it: bool) -> None:
     assert is_loopback(host) is is_it
 
 
-def own(origin: str, host: str, allowed: str = "", *, is_local: bool = True) -> bool:
+def said_of(origin: str, host: str, allowed: str = "", *, is_local: bool = True) -> str:
     exchange = Answer("/").exchange
-    exchange.headers = [(b"Host", host.encode()), *([(b"Origin", origin.encode())] if origin else [])]
-    return is_own_page(exchange, allowed, is_local=is_local)
+    headers = [(b"Host", host.encode()), (b"Origin", origin.encode())]
+    exchange.headers = [(name, value) for name, value in headers if value]
+    return objection(exchange, allowed, is_local=is_local)
 
 
 def test_a_page_of_this_server_may_and_one_from_elsewhere_may_not() -> None:
-    assert own("", "anything")  # no browser
-    assert own("http://127.0.0.1:8081", "127.0.0.1:8081")
-    assert not own("http://evil.example", "127.0.0.1:8081")
-    assert not own("http://127.0.0.1:9999", "127.0.0.1:8081")
-    assert not own("null", "127.0.0.1:8081")
+    assert said_of("", "127.0.0.1:8081") == said_of("", "") == ""  # no browser
+    assert said_of("http://127.0.0.1:8081", "127.0.0.1:8081") == ""
+    assert said_of("http://evil.example", "127.0.0.1:8081") == FOREIGN
+    assert said_of("http://127.0.0.1:9999", "127.0.0.1:8081") == FOREIGN
+    assert said_of("null", "127.0.0.1:8081") == FOREIGN
 
 
 def test_a_name_that_was_made_to_mean_this_machine_is_from_elsewhere() -> None:
-    assert not own("http://evil.example:8081", "evil.example:8081")
-    assert own("http://box:8081", "box:8081", is_local=False)
-    assert own("http://box:8081", "box:8081", allowed="http://box:8081")
-    assert own("http://evil.example", "127.0.0.1:8081", allowed="*")
+    assert said_of("http://evil.example:8081", "evil.example:8081") == RENAMED
+    assert said_of("", "evil.example:8081") == RENAMED  # a page that only reads names no origin
+    assert said_of("", "evil.example:8081", is_local=False) == ""
+    assert said_of("http://shoal.example", "shoal.example", is_local=False) == ""
+
+
+def test_an_origin_that_was_allowed_may_use_its_own_name() -> None:
+    assert said_of("http://shoal.example:8081", "shoal.example:8081", "http://shoal.example:8081") == ""
+    assert said_of("", "shoal.example", "https://shoal.example") == ""
+    assert said_of("", "evil.example", "https://shoal.example") == RENAMED
+    assert said_of("http://app.example", "127.0.0.1:8081", "http://app.example") == ""
+    assert said_of("http://evil.example", "127.0.0.1:8081", allowed="*") == ""

@@ -17,7 +17,7 @@ from shoal.frontend.dashboard.viewers import Viewers
 from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.kserve.control import Control
-from shoal.frontend.origin import FOREIGN, RENAMED, is_own_page, names_a_machine
+from shoal.frontend.origin import objection
 from shoal.frontend.status import JSON, error_body, error_head, http_status
 from shoal.frontend.tokens import Tokens
 
@@ -81,11 +81,9 @@ class Dashboard:
         return True
 
     def _answer(self, exchange: Exchange, method: str, work: Callable[[Exchange], None]) -> None:
-        host = exchange.header(b"host") or b""
-        is_renamed = self._is_local and not self._cors_origin and not names_a_machine(host)
+        words = objection(exchange, self._cors_origin, is_local=self._is_local)
         try:
-            if is_renamed or not is_own_page(exchange, self._cors_origin, is_local=self._is_local):
-                words = RENAMED if is_renamed else FOREIGN
+            if words:
                 exchange.respond(403, error_body(403, "ForbiddenException", words), JSON)
             elif exchange.method != method:
                 self._dialect.not_allowed(exchange, (method,))
