@@ -166,7 +166,7 @@ class Control:
             return await asyncio.to_thread(self._source.find, name, parameters)
         except (SourceNotFound, ConfigError) as error:
             is_missing = isinstance(error, SourceNotFound)
-            if is_missing and name in self._held and not self._held[name].serving:
+            if is_missing and name in self._held and not self._held[name].here:
                 del self._held[name]
             words = f"failed to load '{name}', failed to poll from model repository"
             log.error("%s: %s", words, error)
@@ -241,7 +241,7 @@ class Control:
 
     async def _load_versions(self, held: Held, found: Found, parts: Sequence[ModelConfig]) -> dict[int, Model]:
         """Load every version beside what serves; when one fails none stays, and why is raised."""
-        was, is_fresh = dict(held.editions), not held.serving
+        was, is_fresh = dict(held.editions), not held.here
         if is_fresh:
             held.editions = {**was, **{version: Edition("LOADING") for version in found.versions}}
         try:
@@ -303,17 +303,17 @@ class Control:
         """Take a model out, the ensembles it is part of, and, where asked, the models it is made of."""
         held.is_wanted = False
         for ensemble in [other for other in self._held.values() if held.name in other.steps]:
-            if ensemble.serving:
+            if ensemble.here:
                 is_wanted = ensemble.is_wanted
                 self._unload(ensemble, unload_dependents=False)
                 ensemble.is_wanted = is_wanted
-        for version, model in held.serving.items():
+        for version, model in held.here.items():
             self._take_out(held, version, model)
         if held.is_gone and not any(edition.state == "UNLOADING" for edition in held.editions.values()):
             self._held.pop(held.name, None)
         for name in held.steps if unload_dependents else ():
             part = self._held.get(name)
-            is_used = any(name in other.steps and other.serving for other in self._held.values())
+            is_used = any(name in other.steps and other.here for other in self._held.values())
             if part is not None and not part.is_named and not is_used:
                 self._unload(part, unload_dependents)
 
@@ -342,7 +342,7 @@ class Control:
             if edition is not None and held.editions.get(version) is edition:
                 held.editions[version] = Edition("UNAVAILABLE", UNLOADED)
                 log.info("successfully unloaded '%s' version %d", held.name, version)
-            if held.is_gone and self._held.get(held.name) is held and not held.serving:
+            if held.is_gone and self._held.get(held.name) is held and not held.here:
                 del self._held[held.name]
             self._forget_files()
 

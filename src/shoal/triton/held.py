@@ -8,6 +8,7 @@ from shoal.triton.repository import Found
 
 State = Literal["", "LOADING", "READY", "UNLOADING", "UNAVAILABLE"]
 UNLOADED = "unloaded"
+DRAINED = "drained"
 TWICE = "model appears in two or more repositories"
 
 
@@ -32,22 +33,33 @@ class Edition:
 
     @property
     def state(self) -> State:
-        """Where it is; one whose workers were given up is not available."""
-        return "UNAVAILABLE" if self._has_failed else self._state
+        """Where it is; one without workers that will come by themselves is not available."""
+        return "UNAVAILABLE" if self._resting else self._state
 
     @property
     def reason(self) -> str:
         """Why it is not available."""
-        return f"Internal: {self.model.error}" if self.model is not None and self._has_failed else self._reason
+        return self._resting or self._reason
 
     @property
     def is_fine(self) -> bool:
         """Whether it serves, or was taken away on purpose."""
-        return self.state == "READY" or self.reason == UNLOADED
+        return self.state == "READY" or self.reason in (UNLOADED, DRAINED)
 
     @property
-    def _has_failed(self) -> bool:
-        return self._state == "READY" and self.model is not None and self.model.life is Life.FAILED
+    def is_here(self) -> bool:
+        """Whether it is in the server, serving or not."""
+        return self._state == "READY"
+
+    @property
+    def _resting(self) -> str:
+        """Why a model that is here does not serve."""
+        if not self.is_here or self.model is None:
+            return ""
+        life = self.model.life
+        if life is Life.FAILED:
+            return f"Internal: {self.model.error}"
+        return DRAINED if life in (Life.DRAINING, Life.DRAINED) else ""
 
 
 class Held:
@@ -66,10 +78,13 @@ class Held:
     @property
     def serving(self) -> dict[int, Model]:
         """The versions that answer."""
-        ready = sorted(
-            (version, edition.model) for version, edition in self.editions.items() if edition.state == "READY"
-        )
-        return {version: model for version, model in ready if model is not None}
+        return {version: model for version, model in self.here.items() if self.editions[version].state == "READY"}
+
+    @property
+    def here(self) -> dict[int, Model]:
+        """The versions that are in the server, those that have failed or were drained as well."""
+        here = sorted((version, edition.model) for version, edition in self.editions.items() if edition.is_here)
+        return {version: model for version, model in here if model is not None}
 
     @property
     def steps(self) -> list[str]:
