@@ -130,7 +130,7 @@ def test_a_setting_that_cannot_be_served_is_an_outcome_and_the_others_go_on(tmp_
     )
 
     done = run(
-        tmp_path, "picky.py", "-i", "1", *QUICK, "--batch-sizes", "1", "--workers", "1,2", "--start-timeout", "10s"
+        tmp_path, "picky.py", "-i", "1", *QUICK, "--batch-sizes", "1", "--workers", "1,2", "--start-timeout", "60s"
     )
 
     assert done.returncode == 0, done.stderr
