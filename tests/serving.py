@@ -116,7 +116,7 @@ def serving(
             process.stdout.close()
 
 
-def eventually(check: Callable[[], bool], what: str, within: float = 15) -> None:
+def eventually(check: Callable[[], bool], what: str, within: float = 60) -> None:
     """Wait for something that will happen, however slow the machine."""
     end = time.monotonic() + within
     while time.monotonic() < end:
