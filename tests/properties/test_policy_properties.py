@@ -15,7 +15,7 @@ from shoal.core.returns import SHARE
 from shoal.core.triage import MARGIN
 
 HOLDS = {"return", "volley", "spacing"}
-LEAVES = {"idle", "full", "deadline", "probe", *(f"{hold}-over" for hold in HOLDS)}
+LEAVES = {"idle", "full", "deadline", "probe", "oldest", *(f"{hold}-over" for hold in HOLDS)}
 SLACK = 1e-9  # of floating point
 
 profiles = st.dictionaries(st.integers(1, 64), st.floats(1e-5, 1.0), max_size=4)

@@ -12,11 +12,12 @@ A hold is planned once, when an instance is free and rows wait, and has an end t
 | return-over  |                                                          | that hold's time ended                    |
 | volley-over  |                                                          | that hold's time ended                    |
 | spacing-over |                                                          | that hold's time ended                    |
+| oldest       |                                                          | the volley that came first, not the next  |
 | deadline     |                                                          | a smaller batch, so the head is saved     |
 | probe        |                                                          | after many refusals one goes, to learn    |
 
-Bounds of a hold, in seconds: `return` 0.8 of the server time that merging saves, counted from the answer; `volley` a
-quarter of t(1); `spacing` the time until the next instance frees; none ends after the head's deadline can be met, and
+Bounds of a hold, in seconds: `return` 0.8 of the server time that merging saves, counted from the answer; `volley`
+half of t(1); `spacing` the time until the next instance frees; none ends after the head's deadline can be met, and
 none is tried when it would be shorter than an event loop can time (`returns.MIN_HOLD`).
 """
 
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 
 from shoal.core.batch import Batch
 from shoal.core.cost import CostCurve
+from shoal.core.cuts import GAP, Load, even_share, oldest_first
 from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
@@ -35,10 +37,11 @@ from shoal.core.triage import MARGIN, is_hopeless, triage
 from shoal.core.volleys import Volleys, is_worth
 
 SOON = 2.0  # times t(1): later than this after its answer a client does not count as coming back
-SPAN = 0.25  # times t(1): what comes this soon after a lone arrival belongs to its volley
+SPAN = 0.5  # times t(1): what comes this soon after a lone arrival belongs to its volley
 RATE_OVER = 8.0  # times t(1): the arrival rate is taken over about this long
 LEAST_SPACING = 0.02  # times t(1): shorter spacing is not worth a timer
 CHEAP = 0.25e-3  # seconds; a batch this short is not split: each batch more costs the front process about as much
+TINY = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
 EARLY = 1e-6  # seconds; a timer that rings this much before its time has rung
 LEAD = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
 STAGE_WEIGHT = 0.05  # what the newest preprocess time counts for
@@ -63,6 +66,7 @@ class Adaptive:
         self.curve = CostCurve(limit, profile)
         self.returns = Returns()
         self.volleys = Volleys()
+        self.load = Load()
         self.rate = 0.0  # rows a second
         self._rated = 0.0  # when the rate was last brought up to date
         self._running = Running()
@@ -73,6 +77,7 @@ class Adaptive:
         self._returns_pay = False  # merging two lone clients pays
         self._last_deadline = -math.inf  # of all requests seen
         self._refused = 0  # since a batch left
+        self._turn = 0  # batches that have left
         self._preprocess = 0.0
 
     def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
@@ -116,7 +121,11 @@ class Adaptive:
                 if rows < plan.size and now < plan.until - EARLY:
                     return Hold(plan.until, plan.reason)
                 reason = "full" if rows >= plan.size else plan.reason + "-over"
-        return Leave(min(cap, self._wanted(rows, fleet, now)), reason)
+        if fleet.size > 1 or now <= self._last_deadline:
+            return Leave(min(cap, self._wanted(rows, fleet, now)), reason)
+        most = self._round_share(rows) if rows >= cap else rows
+        count = self._oldest(lane, most, now)
+        return Leave(count, reason if count == most else "oldest")
 
     def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
         """At once when the lane fills a batch, else in time for preprocessing to end with the only running batch."""
@@ -134,6 +143,7 @@ class Adaptive:
         self._plan = None
         self._is_first = False
         self._refused = 0
+        self._turn += 1
         self._running.begin(batch, self._predict(batch.rows), fleet.size, now)
 
     def done(self, batch: Batch, now: float) -> None:
@@ -152,6 +162,8 @@ class Adaptive:
         if batch.rows and self.curve.learn(batch.rows, took):
             self._is_loop = self.returns.is_loop()
             self._returns_pay = self._return_wait(1, 2) > 0.0
+        if self.curve.seconds:
+            self.load.note(batch.rows, batch.rows * self.curve.seconds[self.curve.cap] / self.curve.cap, now)
         self.returns.answered(batch.requests, batch.rows / max(1, len(batch)), now)
 
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
@@ -263,6 +275,24 @@ class Adaptive:
             slots = self._slots(fleet, now)
             rows = rows_for_one(self.curve.seconds, slots, rows, self.rate, self._is_loop)
         return min(rows, self.curve.cap)
+
+    def _round_share(self, rows: int) -> int:
+        """Rows that the only instance starts with when there are enough: the cap, or an even share of a closed loop."""
+        due = self.returns.expected()
+        if not due and not self._is_loop:
+            return self.curve.cap
+        running = sum([count for _, count in self._running.ends()])
+        return min(rows, even_share(self.curve.seconds, rows + due + running, self.curve.cap, self._turn))
+
+    def _oldest(self, lane: Lane, rows: int, now: float) -> int:
+        """Rows that the only instance starts with of so many: all of them, or the volley that came first."""
+        table = self.curve.seconds
+        whole = table[rows]
+        if lane.rows != len(lane) or whole < TINY or lane[rows - 1].arrived - lane[0].arrived < GAP * whole:
+            return rows
+        if self._is_loop or not self.volleys.is_usual(self.load.rate, SPAN * table[1]):
+            return rows  # the clients of a closed loop come together as well, but not by chance: they come back
+        return oldest_first(table, [lane[index].arrived for index in range(rows)], now, self.load.price)
 
     def _slots(self, fleet: Fleet, now: float) -> list[Slot]:
         return slots_of(self._running.ends(), fleet.idle, fleet.size, now)

@@ -19,6 +19,7 @@ REFIT_AFTER = 16  # samples between two fits of a grown-up curve
 YOUNG = 5  # samples below which a size is fitted at once
 AGEING = 0.99  # share of its samples a size still has after a fit
 STALE = 0.2  # samples left to a size nobody has tried for long
+AGED = 1.0  # samples left to a smaller size that may be tried out of curiosity
 CURIOSITY = 0.12  # how much better a size seen once might be than it looked
 EQUAL = 0.985  # a largest size this near the best counts as the best
 HYSTERESIS = 1.03  # how much better another size must be to replace the chosen one
@@ -59,8 +60,13 @@ class Point:
         self.rows += weight * (rows - self.rows)
         self.seconds += weight * (seconds - self.seconds)
 
-    def speed(self, seconds: float) -> float:
-        """Rows a second at so many seconds, more for sizes little is known of, so that they are tried."""
+    def speed(self, seconds: float, *, is_smaller: bool) -> float:
+        """Rows a second at so many seconds, more for sizes little is known of, so that they are tried.
+
+        To try one smaller than the size in use parts rows that could go together: only once what is known has aged.
+        """
+        if is_smaller and self.samples >= AGED:
+            return self.rows / seconds
         return self.rows / seconds * (1.0 + CURIOSITY / math.sqrt(self.samples))
 
 
@@ -171,7 +177,9 @@ class CostCurve:
     def _choose(self) -> None:
         """Pick the size of most rows a second; the largest wins a tie, the old one wins against little gain."""
         points = self._points
-        speeds = {key: points[key].speed(seconds) for key, seconds in self._levels().items()}
+        speeds = {
+            key: points[key].speed(seconds, is_smaller=key < self._chosen) for key, seconds in self._levels().items()
+        }
         best = max(speeds, key=speeds.__getitem__)
         largest = max(speeds)  # keys grow with sizes
         if speeds[largest] >= EQUAL * speeds[best]:

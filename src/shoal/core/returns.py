@@ -17,6 +17,8 @@ SILENCE = 60.0  # seconds after which a silent connection may be forgotten
 SHARE = 0.8  # of the server time a merge saves, the most a hold may last
 LOOP = 0.6  # share of groups that must come back whole for the traffic to count as a closed loop
 RARE = 0.01  # share of requests that may come just too late at no regard
+SOME = 0.25  # share of requests that come just too late up to which they are some, and above it many
+BEHIND, FAR_BEHIND = 1.5, 2.0  # batches for which some and many of them are taken to wait
 GOOD = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
 SPARE = 1.25  # how much longer than the longest return counted on
 STRANGE = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
@@ -159,7 +161,8 @@ def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, str
         spent = waited / count + miss * (wait + TICK) + hit * joint + miss * apart
         gain = apart / spent - 1.0
         late = miss / riders + strangers  # share of requests that would wait a whole batch
-        if gain > 0.0 and (late <= RARE or gain + 1.0 > (wait + 2.0 * joint) / apart):
+        behind = BEHIND if late <= SOME else FAR_BEHIND
+        if gain > 0.0 and (late <= RARE or gain + 1.0 > (wait + behind * joint) / apart):
             candidates.append((gain, wait))
             top = max(top, gain)
     return max((min(SPARE * wait, most) for gain, wait in candidates if gain > GOOD * top), default=0.0)

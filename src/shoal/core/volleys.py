@@ -5,6 +5,8 @@ from collections import deque
 
 HISTORY = 32  # volleys remembered
 ENOUGH = 8  # volleys to know before one is waited for
+LEAST = 2.0  # rows that follow on average where arrivals are said to come in volleys
+CLEAR = 2.0  # times as many as chance would bring
 MOST = 0.8  # share of the volleys remembered whose spans a hold covers
 
 
@@ -44,6 +46,11 @@ class Volleys:
         if not rows:
             return 0, 0.0
         return rows, sorted([span for span, _ in self._past])[int(MOST * (count - 1))]
+
+    def is_usual(self, rate: float, span: float) -> bool:
+        """Whether far more rows follow a first arrival within `span` than chance brings at `rate` rows a second."""
+        count = len(self._past)
+        return count >= ENOUGH and self._sum > count * max(LEAST, CLEAR * rate * span)
 
 
 def is_worth(table: list[float], rows: int, joined: int, wait: float) -> bool:

@@ -170,7 +170,7 @@ def test_arrivals_that_are_no_volley_are_not_waited_for() -> None:
 def test_with_several_instances_open_loop_batches_are_spaced() -> None:
     server = Server(Adaptive(profile=FLAT), instances=2)
     for _ in range(200):  # too far apart to be volleys
-        server.now += 0.006
+        server.now += 0.011
         server.arrive()
         server.lane.pop(1)
     server.arrive()

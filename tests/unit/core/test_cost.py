@@ -258,3 +258,10 @@ def test_a_size_that_stays_slow_is_left_alone() -> None:
         curve.learn(16, 0.100)
 
     assert curve.cap <= 8
+
+
+def test_a_smaller_size_is_not_tried_out_of_mere_curiosity() -> None:
+    curve = CostCurve(64, {16: 0.0163, 32: 0.032})  # 16 is 2 % worse, and little is known of it
+    for _ in range(200):
+        curve.learn(32, 0.032)
+        assert curve.cap == 64

@@ -46,3 +46,10 @@ def test_where_strangers_would_be_made_to_wait_a_small_gain_is_not_enough() -> N
 
 def test_groups_that_rarely_come_back_are_not_waited_for() -> None:
     assert hold_for([0.007] + [math.inf] * 31, apart=0.040, joint=0.030, riders=2, strangers=0.0) == 0.0
+
+
+def test_a_hold_that_gains_much_is_kept_although_some_clients_are_often_late() -> None:
+    took = [0.001] * 7 + [math.inf] * 3
+
+    assert hold_for(took, apart=0.0132, joint=0.0085, riders=5, strangers=0.1) > 0.0
+    assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1) == 0.0

@@ -50,6 +50,7 @@ const WHY = {
   "return-over": "its wait for returning clients was over",
   "volley-over": "its wait for the rest of a burst was over",
   "spacing-over": "its turn between the instances had come",
+  oldest: "its requests came before the others",
   single: "the model takes one at a time",
   rerun: "it was run again after a failure",
   sequence: "it was its sequences' turn",
