@@ -1,10 +1,12 @@
 """`shoal tune` against the full grid it searches, in one run: what each found, and how long each took.
 
-Every setting of the grid gets the longest look that the tuner gives. The tuner then has a tenth of the grid's time, and
-what both found is measured again in turn, for the best of many noisy figures is always too good.
+Every setting of the grid gets one look of --window. The tuner then has a tenth of the time that took, and in the end
+what both found is measured again, with the default, in turn: of many noisy figures the highest is always too high.
+What is found is written after every model, so that a run that is cut short loses only the model at hand.
 
     python -m benchmarks.tune_grid
-    python -m benchmarks.tune_grid --cases sleep --small --window 0.5
+    python -m benchmarks.tune_grid --models echo,sleep
+    python -m benchmarks.tune_grid --models sleep --small --window 0.5 --rounds 2
 """
 
 import argparse
@@ -12,63 +14,77 @@ import asyncio
 import json
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import machine, table, write
+import msgspec
+import uvloop
+
+from benchmarks.report import OUT, about, spread, table, write
 from shoal.tools.bench.plan import Settings, steps
 from shoal.tools.samples import Sample
-from shoal.tools.tune.goal import Goals
+from shoal.tools.tune.goal import Goals, show_figures
 from shoal.tools.tune.hosts import Native
-from shoal.tools.tune.report import verdict
-from shoal.tools.tune.search import LAST, TOP, Trial
+from shoal.tools.tune.report import rows_of, verdict
 from shoal.tools.tune.setting import Setting
 from shoal.tools.tune.space import Space
 from shoal.tools.tune.trials import Plan, Run, Trials
 from shoal.tools.tune.tuner import Tuner
 
 HERE = Path(__file__).parent
-SHARE = 0.1  # of the grid's time that the tuner has
+SHARE = 0.095  # of the grid's time that the tuner has; it also has to start and to end within a tenth
 NEAR = 0.03  # by which it may miss the grid's best
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-PLAIN = Space(limits=(1, 2, 4, 8, 16, 32, 64, 128), workers=(1, 2, 4), micro=(0,), threads=((1, 1, 1),))
-STAGED = Space(
-    limits=(1, 4, 16, 64),
-    delays=(1.0, 5.0, 20.0),
-    workers=(1, 2),
-    instances=(1, 2),
-    micro=(0, 8),
-    threads=((1, 1, 1), (2, 1, 2)),
-)
-SMALL = Space(
-    limits=(1, 8, 64), delays=(1.0, 10.0), workers=(1, 2, 4), instances=(1, 2), micro=(0,), threads=((1, 1, 1),)
-)
+ONE: tuple[tuple[int, int, int], ...] = ((1, 1, 1),)
+PLAIN = Space(limits=(1, 8, 64), delays=(1.0, 10.0), workers=(1, 2, 4), instances=(1, 2), micro=(0,), threads=ONE)
+PHOTOS = msgspec.structs.replace(PLAIN, limits=(1, 4, 16))
+STAGED = Space(limits=(1, 8, 64), delays=(1.0, 10.0), workers=(1, 2, 4), instances=(1,), micro=(0, 8), threads=ONE)
+SMALL = Space(limits=(1, 64), delays=(10.0,), workers=(1, 2), instances=(1,), micro=(0,), threads=ONE)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model and the space it is searched in."""
+    """A model, what it is sent, and the space it is searched in."""
 
     title: str
     model: Path
     space: Space
+    concurrency: int
+    sample: Callable[[], Sample]
+
+
+def _bytes() -> Sample:
+    return Sample(bytes(range(64)), "application/octet-stream", "64 bytes")
+
+
+def _photo() -> Sample:
+    photo = HERE.parent / "src" / "shoal" / "frontend" / "pages" / "samples" / "bee.jpg"
+    return Sample(photo.read_bytes(), "image/jpeg", photo.name)
 
 
 CASES = {
-    "echo": Case("echo", HERE.parent / "tests" / "models" / "echo.py", PLAIN),
-    "mlp": Case("MLP 3 x 2048 on the CPU", HERE / "models_mlp.py", PLAIN),
-    "sleep": Case("artificial GPU, 5 ms + 0.2 ms a row, stages", HERE / "models_sleep.py", STAGED),
+    "echo": Case("echo, 64 bytes", HERE.parent / "tests" / "models" / "echo.py", PLAIN, 64, _bytes),
+    "image": Case(
+        "EfficientNet-Lite0 on JPEGs, on the CPU",
+        HERE.parent / "src" / "shoal" / "demo" / "bees.py",
+        PHOTOS,
+        16,
+        _photo,
+    ),
+    "sleep": Case("artificial GPU, 5 ms + 0.2 ms a row, with stages", HERE / "models_sleep.py", STAGED, 64, _bytes),
 }
 
 
 def plan(case: Case, args: argparse.Namespace) -> Plan:
-    """Say what all trials of a case share."""
+    """Say what all looks at a model share."""
     model = {"path": str(case.model), "environment": ONE_THREAD}
     return Plan(
         Native("model", {}, model, Setting()),
-        [Sample(bytes(range(64)), "application/octet-stream", "64 bytes")],
-        steps(str(args.concurrency), "", "", "poisson", 1)[0],
+        [case.sample()],
+        steps(str(case.concurrency), "", "", "poisson", 1)[0],
         Goals(),
         Settings(window=args.window, warmup=args.warmup, processes=1),
     )
@@ -76,100 +92,149 @@ def plan(case: Case, args: argparse.Namespace) -> Plan:
 
 def say(run: Run) -> None:
     """Show that something happens."""
-    told = f"{run.figures['throughput']:.0f}/s" if run.figures else run.problem
-    print(f"  {run.began:6.0f} s  {run.setting.label}: {told}", flush=True)
+    told = show_figures(run.figures) if run.figures else run.problem
+    print(f"  {run.began:6.1f} s  {run.setting.label}{f' (look {run.look})' * (run.look > 1)}: {told}", flush=True)
 
 
-async def grid(made: Plan, space: Space) -> tuple[Setting, float, int]:
-    """Measure every setting; gives the best, the seconds it took and how many there are."""
+async def grid(made: Plan, space: Space) -> tuple[list[Run], float]:
+    """Look at every setting once; gives what was seen and the seconds it took."""
     began = time.monotonic()
     async with Trials(made, say) as trials:
         for setting in space.grid():
-            await trials.run(Trial(setting, TOP))
-    best = max(trials.runs, key=lambda run: run.merit)
-    return best.setting, time.monotonic() - began, len(trials.runs)
+            await trials.run(setting)
+    return trials.runs, time.monotonic() - began
 
 
-async def tuned(made: Plan, space: Space, limit: float) -> tuple[Setting, float, int]:
+async def tuned(made: Plan, space: Space, limit: float) -> tuple[Setting, list[Run], float]:
     """Let the tuner look for it."""
     tuner = Tuner(made, space, limit, say)
     await tuner.run()
-    found = tuner.found
-    return verdict(found.search, made.goals, found.trials.runs).setting, found.seconds, len(found.trials.runs)
+    search, runs = tuner.found.search, tuner.found.trials.runs
+    return verdict(search, made.goals, rows_of(search, runs)).setting, runs, tuner.found.seconds
 
 
-async def again(made: Plan, settings: list[Setting], rounds: int) -> dict[Setting, float]:
-    """Measure settings in turn; gives the median throughput of each."""
+async def again(made: Plan, settings: list[Setting], rounds: int) -> dict[Setting, list[float]]:
+    """Look at settings in turn, the order turned about every round; gives the answers per second of each look."""
     found: dict[Setting, list[float]] = {setting: [] for setting in settings}
     async with Trials(made, say) as trials:
-        for _ in range(rounds):
-            for setting in settings:
-                await trials.run(Trial(setting, LAST))
+        for number in range(rounds):
+            for setting in settings if number % 2 else settings[::-1]:
+                await trials.run(setting)
                 found[setting].append(trials.runs[-1].figures.get("throughput", 0.0))
-    return {setting: statistics.median(values) for setting, values in found.items()}
+    return found
 
 
 async def compare(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Run both for one case."""
+    """Run both for one model."""
     case = CASES[name]
     space = SMALL if args.small else case.space
     made = plan(case, args)
-    print(f"{case.title}: the grid", flush=True)
-    by_grid, grid_seconds, grid_count = await grid(made, space)
-    print(f"{case.title}: the tuner", flush=True)
-    by_tuner, seconds, count = await tuned(made, space, SHARE * grid_seconds)
+    print(f"{case.title}: the grid of {len(list(space.grid()))} settings", flush=True)
+    seen, grid_seconds = await grid(made, space)
+    by_grid = max(seen, key=lambda run: run.merit).setting
+    print(f"{case.title}: the tuner, with {SHARE * grid_seconds:.0f} s", flush=True)
+    by_tuner, looks, seconds = await tuned(made, space, SHARE * grid_seconds)
     print(f"{case.title}: both again", flush=True)
-    found = await again(made, list(dict.fromkeys([Setting(), by_grid, by_tuner])), args.rounds)
-    rates = {"default": found[Setting()], "grid": found[by_grid], "tuner": found[by_tuner]}
-    share = rates["tuner"] / rates["grid"] - 1
+    look = msgspec.structs.replace(made.look, window=args.final)
+    finals = msgspec.structs.replace(made, look=look)
+    found = await again(finals, list(dict.fromkeys([by_grid, by_tuner, Setting()])), args.rounds)
+    ratios = [ours / theirs - 1 for ours, theirs in zip(found[by_tuner], found[by_grid], strict=True) if theirs]
+    middle = {setting: statistics.median(rates) for setting, rates in found.items()}
+    share = middle[by_tuner] / middle[by_grid] - 1
     return {
-        "case": name,
+        "model": name,
         "title": case.title,
-        "grid": {"setting": by_grid.label, "seconds": grid_seconds, "trials": grid_count, "rate": rates["grid"]},
-        "tuner": {"setting": by_tuner.label, "seconds": seconds, "trials": count, "rate": rates["tuner"]},
-        "default": {"rate": rates["default"]},
+        "grid": _side(by_grid, grid_seconds, len(seen), found[by_grid]),
+        "tuner": _side(by_tuner, seconds, len(looks), found[by_tuner]),
+        "default": _side(Setting(), 0.0, 0, found[Setting()]),
         "difference": share,
+        "differences": ratios,
         "time_share": seconds / grid_seconds,
         "is_near": share >= -NEAR,
+        "grid_rates": {run.setting.label: run.figures.get("throughput", 0.0) for run in seen},
+        "tuner_looks": [[run.setting.label, run.figures.get("throughput", 0.0)] for run in looks],
     }
+
+
+def _side(setting: Setting, seconds: float, looks: int, rates: list[float]) -> dict[str, Any]:
+    return {"setting": setting.label, "seconds": seconds, "looks": looks, "rates": rates}
 
 
 def markdown(found: list[dict[str, Any]], args: argparse.Namespace) -> str:
     """Write it for people."""
     rows = []
     for each in found:
-        for who in ("grid", "tuner"):
+        for who in ("grid", "tuner", "default"):
             kept = each[who]
-            rate, seconds = f"{kept['rate']:,.0f}", f"{kept['seconds']:.0f}"
-            rows.append([each["title"], who, kept["setting"], rate, str(kept["trials"]), seconds])
-        rows.append([each["title"], "default", "adaptive, 1 worker", f"{each['default']['rate']:,.0f}", "", ""])
+            spent = [str(kept["looks"]), f"{kept['seconds']:.0f}"] if kept["looks"] else ["", ""]
+            rows.append([each["title"], who, kept["setting"], spread(kept["rates"]), *spent])
     lines = [
-        f"{each['title']}: the tuner's setting differs by {100 * each['difference']:+.1f} % from the grid's best, "
-        f"found in {100 * each['time_share']:.0f} % of its time."
+        f"- {each['title']}: what the tuner recommends differs by {100 * each['difference']:+.1f} % from the grid's "
+        f"best, found in {100 * each['time_share']:.0f} % of its time; by round "
+        f"{', '.join(f'{100 * one:+.1f} %' for one in each['differences'])}."
         for each in found
     ]
     head = (
-        f"Closed loop of {args.concurrency}, looks of {args.window:g} s; medians of {args.rounds} more looks in turn."
+        f"Closed loop of 64 requests, of 16 images; looks of {args.window:g} s in the grid; answers per second are "
+        f"medians (and the range) of {args.rounds} further looks of {args.final:g} s at each, in turn."
     )
-    told = f"{machine()}; {time.strftime('%Y-%m-%d')}; `python -m benchmarks.tune_grid`"
-    columns = ["model", "by", "setting", "answers/s", "trials", "seconds"]
-    return "\n".join([head, told, "", table(columns, rows), *lines, ""])
+    columns = ["model", "found by", "setting", "answers/s", "looks", "seconds"]
+    return "\n".join([about("`python -m benchmarks.tune_grid`"), head, "", table(columns, rows), *lines, ""])
+
+
+def keep(found: list[dict[str, Any]], args: argparse.Namespace) -> str:
+    """Write what there is."""
+    text = markdown(found, args)
+    name = "-".join(["tune", *(["small"] if args.small else []), *(args.models if args.models != list(CASES) else [])])
+    write(name, text, json.dumps(found, indent=1))
+    draw(name, found)
+    return text
+
+
+def draw(name: str, found: list[dict[str, Any]]) -> None:
+    """Draw every setting of each grid, the best first, and what the tuner looked at, if matplotlib is there."""
+    if find_spec("matplotlib") is None:
+        return
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, every = pyplot.subplots(1, len(found), figsize=(4.5 * len(found), 4), squeeze=False)
+    for axes, each in zip(every[0], found, strict=True):
+        ranked = sorted(each["grid_rates"], key=each["grid_rates"].get, reverse=True)
+        axes.bar(range(len(ranked)), [each["grid_rates"][label] for label in ranked], color="#cbd5e0", label="grid")
+        seen = [(ranked.index(label), rate) for label, rate in each["tuner_looks"] if label in ranked]
+        axes.scatter(*zip(*seen, strict=True), s=14, color="#2b6cb0", label="the tuner's looks")
+        place = ranked.index(each["tuner"]["setting"])
+        axes.scatter([place], [statistics.median(each["tuner"]["rates"])], s=70, color="#dd6b20", label="its choice")
+        axes.set_title(each["title"], fontsize=9)
+        axes.set_xlabel("settings, the best of the grid first")
+        axes.spines[["top", "right"]].set_visible(False)
+    every[0][0].set_ylabel("answers per second")
+    every[0][0].legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(OUT / f"{name}.png", dpi=120)
 
 
 def main() -> None:
-    """Run the cases and print."""
+    """Run the models and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--concurrency", type=int, default=64)
-    parser.add_argument("--window", type=float, default=2.0, help="s of the longest look")
+    parser.add_argument("--models", default=",".join(CASES), help="%(default)s")
+    parser.add_argument("--window", type=float, default=4.0, help="s of a look of the grid")
     parser.add_argument("--warmup", type=float, default=0.3)
     parser.add_argument("--rounds", type=int, default=5, help="further looks at what both found")
+    parser.add_argument("--final", type=float, default=2.0, help="s of each of these")
     parser.add_argument("--small", action="store_true", help="a small grid, to try the script")
     args = parser.parse_args()
-    found = [asyncio.run(compare(name, args)) for name in args.cases]
-    text = markdown(found, args)
-    name = "-".join(["tune", *(["small"] if args.small else []), *(args.cases if args.cases != list(CASES) else [])])
-    write(name, text, json.dumps(found, indent=1))
+    args.models = args.models.split(",")
+    if unknown := set(args.models) - set(CASES):
+        parser.error(f"--models are {', '.join(CASES)}; got {', '.join(sorted(unknown))}")
+    found = []
+    for name in args.models:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found.append(runner.run(compare(name, args)))
+        text = keep(found, args)
     print("\n" + text)
 
 

@@ -3,7 +3,7 @@
     shoal serve examples/resnet.py --handler Photos     # ResNet-50, JPEG in, label out
     shoal serve examples/resnet.py --handler Tensors    # ResNet-101 as TorchScript, 3 x 224 x 224 floats in, label out
 
-The parameter `depth` (18, 50 or 101) chooses another.
+The parameter `depth` (18, 50, 101 or 152) chooses another.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 import shoal
 from shoal.gpu import Graphs, Pictures, Staging
 
-STAGES = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+STAGES = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
 class Block(nn.Module):
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
 
 def resnet(depth: int) -> nn.Sequential:
-    """A ResNet of 18, 50 or 101 layers with 1000 classes."""
+    """A ResNet of 18, 50, 101 or 152 layers with 1000 classes."""
     torch.manual_seed(0)
     layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
                                nn.MaxPool2d(3, 2, 1)]  # fmt: skip

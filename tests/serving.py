@@ -69,6 +69,11 @@ class Served:
     def worker_pids(self, model: str = "tricks") -> list[int]:
         return [worker["pid"] for worker in self.manage(f"/models/{model}").json[0]["workers"]]
 
+    def front_pids(self) -> list[int]:
+        """The processes that accept for it, where it has such."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"shoal.fronts.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
     def metric(self, name: str) -> float:
         page = self.ask("/metrics", port=self.metrics_port).body.decode()
         return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith(name))

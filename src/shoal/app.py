@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import logging
+import os
 import ssl
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from shoal import logs
+from shoal import heap, logs
 from shoal.alarm import LoopAlarm
 from shoal.archive.intake import Intake
 from shoal.board import Board
@@ -20,6 +20,7 @@ from shoal.clock import MonotonicClock
 from shoal.config.deployment import Deployment
 from shoal.config.devices import GpuUsage
 from shoal.config.exposure import is_loopback
+from shoal.config.load import with_own_settings
 from shoal.config.model import ModelConfig, WorkerLimits
 from shoal.config.profile import kept_costs
 from shoal.config.server import ServerConfig
@@ -31,7 +32,7 @@ from shoal.core.repository import Repository
 from shoal.core.rollout import Rollouts
 from shoal.core.scheduler import Scheduler
 from shoal.core.workflow import Workflows
-from shoal.errors import ConfigError, ModelNotFound
+from shoal.errors import ModelNotFound
 from shoal.frontend.actions import Actions
 from shoal.frontend.budget import Budget
 from shoal.frontend.dashboard.routes import Dashboard
@@ -40,11 +41,15 @@ from shoal.frontend.exchange import Exchange
 from shoal.frontend.grpc.listen import grpc_listeners
 from shoal.frontend.http2.server import Http2Listener
 from shoal.frontend.incoming import Lend
+from shoal.frontend.listen import Listener, Listening
 from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
 from shoal.frontend.server import Server
+from shoal.frontend.tls import tls_context
 from shoal.frontend.tokens import Api, Tokens
 from shoal.frontend.workflows import WorkflowRoutes
+from shoal.fronts.crew import Crew
+from shoal.fronts.memory import arena_of
 from shoal.measuring import Measuring
 from shoal.pool.local import LocalPool
 from shoal.series.canary import canary_page
@@ -54,7 +59,6 @@ from shoal.telemetry import Metrics, ModelFacts, ModelStats
 from shoal.v2 import V2
 from shoal.version import __version__
 from shoal.watch import Watch
-from shoal.wire.memory import Arena
 from shoal.workflows import WorkflowIntake
 
 log = logging.getLogger("shoal")
@@ -82,7 +86,8 @@ class App:
         self.deployment = deployment or Deployment(server=config)
         defaults = self.deployment.defaults
         self.clock = MonotonicClock()
-        self.arena = Arena(config.shared_memory) if sys.platform == "linux" and config.shared_memory else None
+        self.arena = arena_of(config)
+        self.crew = Crew(config, self.arena) if config.frontends > 1 else None
         self.budget = Budget(config.body_memory)
         self.repository = Repository(self._build)
         self.dialect = dialect_of(config, __version__)
@@ -173,6 +178,7 @@ class App:
             self.dialect,
             self.clock,
             lend=lend,
+            listen=self.crew.http if self.crew else Listener,
             budget=self.budget,
             tls=_tls(config),
             first=[self.v2.routes.take] if self._speaks_v2 else (),
@@ -183,7 +189,7 @@ class App:
             on_answered=self._log_access if config.compat in ("torchserve", "mms") else None,
         )
 
-    def _grpc(self) -> dict[str, Http2Listener]:
+    def _grpc(self) -> dict[str, Listening]:
         """What answers on the gRPC listeners."""
         listeners = grpc_listeners(
             self.config,
@@ -194,6 +200,7 @@ class App:
             tokens=self.tokens,
             kserve=self.v2.parts if self._speaks_v2 else None,
             tls=_tls(self.config) if self.config.grpc_tls else None,
+            listen=self.crew.grpc if self.crew else Http2Listener,
         )
         for listener in listeners.values():
             listener.hub.budget = self.budget
@@ -216,6 +223,8 @@ class App:
             await self.server.start()
             for listener in self.grpc.values():
                 await listener.start()
+            if self.crew is not None:
+                await self.crew.start()
             if self.tokens is not None:
                 self.tokens.start()
             await startup.load(self.models, self.archives)
@@ -245,6 +254,8 @@ class App:
         await self.measuring.stop()
         await self.dashboard.stop()
         await asyncio.gather(self.server.drain(limit), *(listener.drain(limit) for listener in self.grpc.values()))
+        if self.crew is not None:
+            await self.crew.stop()
         await self.v2.stop()
         left = max(0.0, end - self.clock.now())
         await asyncio.gather(self.repository.drain(left), self.rollouts.close(left))
@@ -323,13 +334,17 @@ class App:
 
     def _memory(self) -> dict[str, int]:
         arena = self.arena
-        return {
+        counts = {
             "arena_lent_bytes": arena.lent if arena else 0,
-            "arena_limit_bytes": arena.limit if arena else 0,
+            "arena_limit_bytes": arena.total if arena else 0,
             "body_memory_bytes": self.budget.used,
             "body_memory_limit_bytes": self.budget.limit,
             "bodies_refused": self.budget.refused,
         }
+        if self.crew is not None:
+            for name, value in self.crew.memory.items():
+                counts[name] += value
+        return counts
 
     def _is_default(self, name: str, version: str) -> bool:
         try:
@@ -357,16 +372,7 @@ class App:
 
 
 def _tls(config: ServerConfig) -> ssl.SSLContext | None:
-    if not config.certificate_file:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(config.certificate_file, config.private_key_file)
-    except (OSError, ssl.SSLError) as error:
-        files = f"{config.certificate_file} and {config.private_key_file}"
-        raise ConfigError(f"cannot use {files} for TLS: {error}") from None
-    return context
+    return tls_context(config.certificate_file, config.private_key_file) if config.certificate_file else None
 
 
 def run(
@@ -383,9 +389,11 @@ def run(
 
 def run_deployment(deployment: Deployment, on_started: Callable[[App], None]) -> int:
     """Serve what another server's settings say, until SIGTERM or SIGINT; the exit code."""
-    return _run(lambda: App(deployment.server, deployment=deployment), on_started)
+    config = with_own_settings(deployment.server, os.environ)
+    return _run(lambda: App(config, deployment=deployment), on_started)
 
 
 def _run(build: Callable[[], App], on_started: Callable[[App], None]) -> int:
+    heap.keep(heap.FRONT)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve_until_told(build, on_started))

@@ -69,6 +69,7 @@ def cli() -> None:
 @click.option("--port", type=int, help="Inference.  [default: 8080]")
 @click.option("--management-port", type=int, help="Management, on loopback.  [default: 8081]")
 @click.option("--metrics-port", type=int, help="Prometheus metrics.  [default: 8082]")
+@click.option("--frontends", type=int, help="Processes that accept connections and speak with clients.  [default: 1]")
 @click.option("--workers", type=int, help="Processes for each model.  [default: 1]")
 @click.option("--instances", type=int, help="Threads in each process that share the loaded model.  [default: 1]")
 @click.option(

@@ -43,6 +43,10 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     code: str = ""
 
 
+_encode_answer = msgspec.msgpack.Encoder().encode
+_decode_answer = msgspec.msgpack.Decoder(Answer).decode
+
+
 def part_type(datatype: str, shape: Sequence[int]) -> str:
     """Give the content type of a part that carries a tensor."""
     return f"{PART}{datatype};{','.join(map(str, shape))}"
@@ -63,17 +67,22 @@ def elements(shape: Sequence[int], name: str) -> int:
     return prod(shape)
 
 
+def pieces(answer: Answer, buffers: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Give what an answer's body is made of: its head and its tensors."""
+    head = _encode_answer(answer)
+    return [len(head).to_bytes(4, "little"), head, *buffers]
+
+
 def join(answer: Answer, buffers: Sequence[bytes | memoryview]) -> bytes:
     """Put an answer's head and its tensors into one body."""
-    head = msgspec.msgpack.encode(answer)
-    return b"".join((len(head).to_bytes(4, "little"), head, *buffers))
+    return b"".join(pieces(answer, buffers))
 
 
 def split(body: bytes | bytearray | memoryview) -> tuple[Answer, list[memoryview]]:
-    """Take a body apart again; no byte is copied."""
+    """Take a body apart again; nothing but its head is copied: a worker may still write to where it lies."""
     view = memoryview(body)
     size = int.from_bytes(view[:4], "little")
-    answer = msgspec.msgpack.decode(view[4 : 4 + size], type=Answer)
+    answer = _decode_answer(bytes(view[4 : 4 + size]))
     at, found = 4 + size, []
     for head in answer.outputs:
         found.append(view[at : at + head.size])

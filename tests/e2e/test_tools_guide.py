@@ -16,13 +16,13 @@ from tests.e2e.test_migrate_guide import matches, sessions
 PORTS = ("8080", "8081", "8082", "7070")
 # commands of each page
 LEAST = {
-    "profile.md": 6,
-    "bench.md": 14,
+    "profile.md": 7,
+    "bench.md": 15,
     "models-command.md": 12,
     "rollout.md": 10,
     "check.md": 4,
     "tune.md": 8,
-    "doctor.md": 10,
+    "doctor.md": 11,
 }
 
 

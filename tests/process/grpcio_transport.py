@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from shoal.frontend.rpc import Code, Service, Services
+from shoal.payload import Buffer
 
 log = logging.getLogger("shoal.grpc")
 MOST_STREAMS = 1024  # calls at the same time on one connection
@@ -110,9 +111,10 @@ class GrpcioCall:
         """Whether more may be sent now."""
         return not self._is_over and self._unsent < MOST_UNSENT
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, *more: Buffer) -> None:
         """Send one message."""
         if not self._is_over:
+            message = b"".join((message, *more))
             self._out.append(message)
             self._unsent += len(message)
             self._changed.set()

@@ -21,6 +21,7 @@ from shoal.frontend.http2.frames import PREFACE, SETTINGS, pack_head
 from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.http2.server import Http2Listener
 from shoal.frontend.rpc import Call, Code
+from tests.process.shapes import crew_of
 
 UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
@@ -124,15 +125,19 @@ class Services:
 class Server:
     """A listener in a thread with its own loop."""
 
-    def __init__(self, limits: Http2Limits, context: ssl.SSLContext | None) -> None:
+    def __init__(self, limits: Http2Limits, context: ssl.SSLContext | None, certificate: tuple[str, str]) -> None:
         self.services = Services()
-        self.listener = Http2Listener(self.services.methods, limits, host="127.0.0.1", port=0, ssl_context=context)
+        self.crew = crew_of(certificate)
+        listen = self.crew.grpc if self.crew else Http2Listener
+        self.listener = listen(self.services.methods, limits, host="127.0.0.1", port=0, ssl_context=context)
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
 
     def start(self) -> None:
         self._thread.start()
         self.run(self.listener.start())
+        if self.crew:
+            self.run(self.crew.start())
         self.address = self.listener.address
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
@@ -153,6 +158,8 @@ class Server:
 
     def stop(self) -> None:
         self.drain(0.2)
+        if self.crew:
+            self.run(self.crew.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -162,8 +169,12 @@ class Server:
 
 
 @contextmanager
-def serving(limits: Http2Limits | None = None, context: ssl.SSLContext | None = None) -> Iterator[Server]:
-    server = Server(limits or Http2Limits(), context)
+def serving(
+    limits: Http2Limits | None = None,
+    context: ssl.SSLContext | None = None,
+    certificate: tuple[str, str] = ("", ""),
+) -> Iterator[Server]:
+    server = Server(limits or Http2Limits(), context, certificate)
     server.start()
     try:
         yield server
@@ -404,7 +415,8 @@ def test_a_drain_cuts_what_does_not_end(server: Server) -> None:
 
 def test_tls_with_alpn(tmp_path: Path) -> None:
     context, certificate = self_signed(tmp_path)
-    with serving(context=context) as server:
+    files = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
+    with serving(context=context, certificate=files) as server:
         credentials = grpc.ssl_channel_credentials(certificate)
         options = [*UNLIMITED, ("grpc.ssl_target_name_override", "localhost")]
         with grpc.secure_channel(server.address, credentials, options) as channel:

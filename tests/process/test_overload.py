@@ -92,16 +92,18 @@ def test_bodies_take_no_more_memory_than_they_may(tmp_path: Path, links: ExitSta
         for client in clients:
             client.start()
         eventually(lambda: server.metric("shoal_queue_requests") + replies.count(503) == 12, "all are taken or refused")
-        assert server.metric("shoal_arena_lent_bytes") <= server.metric("shoal_arena_limit_bytes") == 4_000_000
-        assert 0 < server.metric("shoal_body_memory_bytes") <= 3_000_000
-        assert server.metric("shoal_bodies_refused") == replies.count(503) > 0
+        limit = server.metric("shoal_arena_limit_bytes")
+        assert limit == 4_000_000 or (server.front_pids() and 3_900_000 < limit < 4_000_000)  # cut into whole blocks
+        assert server.metric("shoal_arena_lent_bytes") <= limit
+        eventually(lambda: 0 < server.metric("shoal_body_memory_bytes") <= 3_000_000, "some lie beside it")
+        eventually(lambda: server.metric("shoal_bodies_refused") == replies.count(503) > 0, "refusals are counted")
         for client in clients:
             client.join()
 
         assert set(replies) == {200, 503}
         assert status(busy) == 200
         eventually(lambda: server.metric("shoal_body_memory_bytes") == 0, "it is all given back")
-        assert server.metric("shoal_arena_lent_bytes") == 0
+        eventually(lambda: server.metric("shoal_arena_lent_bytes") == 0, "shared memory as well")
 
 
 def test_slow_writers_and_slow_readers_hold_no_worker(tmp_path: Path, links: ExitStack) -> None:

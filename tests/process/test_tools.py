@@ -511,7 +511,7 @@ def test_a_key_opens_what_it_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_help_fits_one_screen_and_has_examples() -> None:
-    for command in ("bench", "profile", "models", "tune", "doctor"):
+    for command in ("bench", "check", "profile", "models", "tune", "doctor"):
         text = run(command, "--help").stdout
 
         assert len(text.splitlines()) <= 40

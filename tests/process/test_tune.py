@@ -15,7 +15,8 @@ from shoal.errors import ServingError
 from shoal.tools.tune.command import tune
 from tests.serving import MODELS, SHOAL, eventually
 
-QUICK = ("-c", "4", "--window", "400ms", "--warmup", "100ms", "--instances", "1", "--delays", "2")
+LOOK = ("--window", "400ms", "--warmup", "100ms", "--time-limit", "20s")
+QUICK = ("-c", "4", "--instances", "1", "--delays", "2", *LOOK)
 ONE = ("--batch-sizes", "1", "--workers", "1")
 MARK = "TUNE_TEST_MARK"
 SLEEPER = "import time\ndef predict(items):\n    time.sleep(0.02 * len(items))\n    return items\n"
@@ -67,7 +68,8 @@ def left_behind(mark: str) -> list[int]:
 def test_workers_that_pay_are_found_and_written_with_a_picture(tmp_path: Path, mark: str) -> None:
     (tmp_path / "sleeper.py").write_text(SLEEPER)
 
-    done = run(tmp_path, "sleeper.py", "-i", "1", *QUICK, "--batch-sizes", "1", "--workers", "1,4")
+    more = ("--batch-sizes", "1", "--workers", "1,4", "--time-limit", "90s")
+    done = run(tmp_path, "sleeper.py", "-i", "1", *QUICK, *more)
 
     assert done.returncode == 0, done.stderr
     made = report(tmp_path)
@@ -75,11 +77,10 @@ def test_workers_that_pay_are_found_and_written_with_a_picture(tmp_path: Path, m
     assert made["verdict"]["gain"] > 0.5
     assert tomllib.loads(made["files"]["settings.toml"])["models"]["sleeper"]["workers"] == 4
     assert [each["knob"] for each in made["bought"]][:1] in (["workers"], ["batching"])
-    first, last = made["runs"][0], made["runs"][-1]
-    assert first["setting"] == last["setting"] == made["default"]
-    assert (first["rung"], last["rung"]) == (2, 3)
-    seen = [(json.dumps(each["setting"]), each["rung"]) for each in made["runs"]]
-    assert len(seen) == len(set(seen))
+    first = made["runs"][0]
+    assert (first["setting"], first["look"], first["is_fresh"]) == (made["default"], 1, True)
+    assert [each["look"] for each in made["runs"] if each["setting"] == made["default"]][:3] == [1, 2, 3]
+    assert not all(each["is_fresh"] for each in made["runs"])
     assert all(each["memory"] > 0 for each in made["runs"])
     assert "workers = 4" in done.stdout and "workers: 4 instead of 1: +" in done.stdout
     assert "maxWorkers: 4" in (tmp_path / "r.md").read_text()
@@ -141,6 +142,21 @@ def test_a_setting_that_cannot_be_served_is_an_outcome_and_the_others_go_on(tmp_
     assert "no server could be started" in done.stderr
 
 
+def test_a_setting_that_fails_beside_servers_that_are_kept_is_tried_alone(tmp_path: Path) -> None:
+    """Only one server at a time can have what this model needs."""
+    (tmp_path / "jealous.py").write_text(
+        "import fcntl, pathlib\nheld = open(pathlib.Path(__file__).with_name('lock'), 'w')\n"
+        "fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)\ndef predict(items):\n    return items\n"
+    )
+
+    done = run(tmp_path, "jealous.py", "-i", "1", *QUICK, *ONE, "--start-timeout", "30s")
+
+    assert done.returncode == 0, done.stderr
+    runs = report(tmp_path)["runs"]
+    assert not [each["problem"] for each in runs if each["problem"]]
+    assert len({json.dumps(each["setting"]) for each in runs}) == 2
+
+
 def test_a_model_that_cannot_be_loaded_is_said_in_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, str(MODELS / "broken" / "import_error.py"), "-i", "1", *QUICK)
 
@@ -167,7 +183,7 @@ def test_the_time_limit_ends_the_search_but_not_the_report(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     made = report(tmp_path)
     assert made["problem"] == "the time limit of 0.1 s"
-    assert [each["rung"] for each in made["runs"]] == [2, 3]
+    assert [each["look"] for each in made["runs"]] == [1, 2]
 
 
 def test_ctrl_c_prints_the_best_so_far_and_leaves_files_whole(tmp_path: Path, mark: str) -> None:
@@ -195,16 +211,22 @@ def test_ctrl_c_prints_the_best_so_far_and_leaves_files_whole(tmp_path: Path, ma
 
 
 def test_a_tuner_that_is_killed_takes_its_server_and_load_with_it(tmp_path: Path, mark: str) -> None:
-    (tmp_path / "sleeper.py").write_text(f"import pathlib\npathlib.Path({str(tmp_path / 'up')!r}).touch()\n{SLEEPER}")
+    (tmp_path / "sleeper.py").write_text(
+        "import pathlib, time\ncalls = []\ndef predict(items):\n    calls.append(1)\n"
+        f"    if len(calls) == 5:\n        pathlib.Path({str(tmp_path / 'up')!r}).touch()\n"
+        "    time.sleep(0.02)\n    return items\n"
+    )
     words = [*SHOAL, "tune", "sleeper.py", "-i", "1", *QUICK, "--window", "20s"]
-    working = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=tmp_path)
+    with open(tmp_path / "err", "w") as err:
+        working = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=err, cwd=tmp_path)
     try:
-        eventually((tmp_path / "up").exists, "a worker is up", within=60)
+        eventually((tmp_path / "up").exists, "a load has begun", within=60)
     finally:
         working.kill()
         working.wait()
 
     eventually(lambda: not left_behind(mark), "no server and no load process is left")
+    assert "Traceback" not in (tmp_path / "err").read_text()
 
 
 def test_a_model_of_a_settings_file_is_tuned_from_what_the_file_says(tmp_path: Path) -> None:

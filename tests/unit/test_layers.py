@@ -18,6 +18,7 @@ LAYERS: dict[str, set[str] | None] = {
     "clock": set(),
     "version": set(),
     "redact": set(),
+    "heap": set(),
     "payload": {"errors"},
     "tensor": {"errors"},
     "alarm": {"clock"},
@@ -29,8 +30,18 @@ LAYERS: dict[str, set[str] | None] = {
     "core": {"errors", "clock", "config", "telemetry", "payload"},
     "wire": {"errors", "payload"},
     "frontend": {"tensor", "core", "payload", "config", "telemetry", "logs", "errors", "clock"},
+    "fronts": {
+        "config",
+        "errors",
+        "frontend",
+        "heap",
+        "payload",
+        "telemetry",
+        "version",
+        "wire",
+    },  # processes with clients
     "pool": {"core", "wire", "config", "telemetry", "clock", "errors", "payload"},
-    "worker": {"tensor", "wire", "payload", "config", "errors", "version", "upstream"},
+    "worker": {"heap", "tensor", "wire", "payload", "config", "errors", "version", "upstream"},
     "upstream": {"errors", "tensor", "version", "wire", "worker"},  # the modules that handlers of other servers import
     # model repositories, and models that ask others: those speak v2 as clients do
     "gpu": {"errors"},  # parts for handlers; they say `import shoal.gpu`

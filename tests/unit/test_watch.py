@@ -223,7 +223,11 @@ def test_what_cannot_be_loaded_leaves_what_serves_and_is_told_in_a_line(
         assert house.repository.find("m") is old
         assert (house.told["state"], house.told["error"]) == ("failed", words)
         assert house.discarded == discarded
-        (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("shoal.")]
+        (line,) = [
+            record.getMessage()
+            for record in caplog.records
+            if record.name.startswith("shoal.") and record.levelno >= logging.ERROR
+        ]
         assert line == f"not rolled out, what served goes on serving: {words}"
         house.failure = None
         house.save("works = again\n")

@@ -9,14 +9,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from shoal.archive.entries import Limits
 from shoal.archive.environment import install
 from shoal.archive.fetch import Fetcher, already_there, file_name
-from shoal.archive.manifest import Manifest, read_manifest, read_settings
+from shoal.archive.manifest import Manifest, read_manifest
+from shoal.archive.material import material_of
 from shoal.archive.source import name_of
 from shoal.archive.store import Place, Store, place_of, stem_of
 from shoal.archive.unpack import unpack
@@ -230,18 +231,8 @@ class Intake:
         manifest = read_manifest(path, self._limits) if path.is_dir() else None
         if manifest is None:
             return None, Material(path=str(path), flavour=self._defaults.flavour, stem=stem)
-        settings = read_settings(path, manifest.config_file, self._limits) if manifest.config_file else {}
-        return manifest, Material(
-            path=str(path),
-            flavour=manifest.flavour or ("mms" if self._server.compat == "mms" else "torchserve"),
-            name=manifest.name,
-            version=manifest.version,
-            handler=manifest.handler,
-            runtime=manifest.runtime,
-            envelope=manifest.envelope,
-            settings=settings,
-            stem=stem,
-        )
+        compat: Literal["torchserve", "mms"] = "mms" if self._server.compat == "mms" else "torchserve"
+        return manifest, material_of(path, manifest, self._limits, stem=stem, otherwise=compat)
 
     def _remove(self, obtained: Obtained) -> None:
         if obtained.unpacked is not None:

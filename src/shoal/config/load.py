@@ -52,6 +52,15 @@ def server_config(file: Mapping[str, Any], environment: Mapping[str, str], flags
     return convert(ServerConfig, values, "settings")
 
 
+def with_own_settings(config: ServerConfig, environment: Mapping[str, str]) -> ServerConfig:
+    """Add to another server's settings what it has no word for: SHOAL_FRONTENDS."""
+    text = environment.get(f"{PREFIX}FRONTENDS")
+    if text is None:
+        return config
+    where = f"environment ({PREFIX}...)"
+    return convert(ServerConfig, {**msgspec.structs.asdict(config), "frontends": text}, where)
+
+
 def model_config(values: Mapping[str, Any], where: str) -> ModelConfig:
     """Check one model's settings."""
     return convert(ModelConfig, values, where)

@@ -8,6 +8,8 @@ import msgspec
 from shoal.config.exposure import open_management
 from shoal.config.model import WorkerLimits
 
+MAX_FRONTENDS = 64
+
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One server. Loopback unless told otherwise."""
@@ -46,6 +48,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     model_store: str = ""  # where `url` and NAME=PATH of models are looked up
     max_request_size: int = 32 * 2**20  # bytes of one body
     max_connections: int = 20_000
+    frontends: int = 1  # processes that accept and speak with clients; 1: the server's own
     shared_memory: int = (
         2 * 2**30
     )  # bytes of request bodies in flight kept in shared memory; memory is used when needed
@@ -106,6 +109,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
             raise ValueError(f"max_request_size is in bytes and must be above 0, got {self.max_request_size}")
         if self.max_connections < 1:
             raise ValueError(f"max_connections must be 1 or more, got {self.max_connections}")
+        if not 1 <= self.frontends <= MAX_FRONTENDS:
+            raise ValueError(f"frontends must be between 1 and {MAX_FRONTENDS}, got {self.frontends}")
         for field in ("shared_memory", "body_memory"):
             if getattr(self, field) < 0:
                 raise ValueError(f"{field} is in bytes and must be 0 or more, got {getattr(self, field)}")

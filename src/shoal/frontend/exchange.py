@@ -6,7 +6,7 @@ whether it stays open, is the connection's business (`http.py`).
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Final, Protocol
 
@@ -40,13 +40,22 @@ class Shared(Protocol):
 class Link(Protocol):
     """What an exchange needs of its connection."""
 
-    blocked: bool
-    send: Callable[[bytes], None]
-    send_all: Callable[[Iterable[bytes]], None]
-
     @property
     def hub(self) -> Shared:
         """What it shares with others."""
+        ...
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the client reads too slowly for more."""
+        ...
+
+    def send(self, data: bytes, /) -> None:
+        """Send bytes of the answer."""
+        ...
+
+    def send_all(self, parts: Iterable[Buffer], /) -> None:
+        """Send several pieces of it."""
         ...
 
     def answered(self, keep: bool) -> None:
@@ -167,6 +176,20 @@ class Exchange:
             link.send_all((top + _length(size), body))
         link.answered(keep)
 
+    def respond_parts(
+        self, status: int, parts: Sequence[Buffer], head: bytes = b"", reason: bytes | None = b""
+    ) -> None:
+        """Send the whole answer in its parts. Large ones are not copied: what they look at stays as it is meanwhile."""
+        link = self._link
+        size = sum(map(len, parts))
+        if link is None or size <= JOINED or self._is_head or status in BODILESS or self._state:
+            self.respond(status, b"".join(parts), head, reason)
+            return
+        keep = self._keep and not self.close_after
+        self._state = _DONE
+        link.send_all((self._top(status, reason, head, keep) + _length(size), *parts))
+        link.answered(keep)
+
     def start(self, status: int, head: bytes = b"", reason: bytes | None = b"") -> None:
         """Begin an answer whose length is not known yet."""
         link = self._link
@@ -204,6 +227,21 @@ class Exchange:
         if self._chunked and not self._is_head:
             link.send(b"0\r\n\r\n")
         link.answered(self._keep and not self.close_after)
+
+    def forward(self, data: bytes) -> None:
+        """Send bytes of an answer that was made elsewhere."""
+        if self._link is not None:
+            self._state = _STREAMING
+            self._link.send(data)
+
+    def forward_last(self, data: bytes, keep: bool) -> None:
+        """Send the last bytes of an answer that was made elsewhere, and whether it leaves the connection open."""
+        link = self._link
+        if link is not None:
+            self._state = _DONE
+            if data:
+                link.send(data)
+            link.answered(keep and self._keep)
 
     def abort(self) -> None:
         """Cut the connection: the only way to tell a client that a started answer will not be completed."""

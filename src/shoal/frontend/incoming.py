@@ -14,7 +14,7 @@ import httptools
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.hub import HttpLimits, Hub
 from shoal.frontend.known import Known
-from shoal.payload import Block
+from shoal.payload import Block, Buffer
 
 Lend = Callable[[int], Block | None]
 
@@ -93,7 +93,7 @@ class Incoming:
     deadline: float
     blocked: bool
     send: Callable[[bytes], None]
-    send_all: Callable[[Iterable[bytes]], None]
+    send_all: Callable[[Iterable[Buffer]], None]
 
     def __init__(self, limits: HttpLimits, lend: Lend, hub: Hub) -> None:
         self._limits = limits

@@ -6,12 +6,39 @@ import os
 import socket
 import ssl
 import stat
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from shoal.frontend.http import Application, HttpLimits, HttpProtocol, Hub, Lend
 
 
+class Listening(Protocol):
+    """What a server asks of its listeners, whatever they speak and whichever process accepts for them."""
+
+    hub: Hub
+
+    @property
+    def address(self) -> str:
+        """The first place it listens at."""
+        ...
+
+    async def start(self) -> None:
+        """Bind and accept."""
+        ...
+
+    async def drain(self, timeout: float) -> None:
+        """Take nothing new, finish what was taken, and cut what is left after `timeout` seconds."""
+        ...
+
+
+Listen = Callable[..., Listening]  # made as a `Listener` is, or as an `Http2Listener` is
+
+
 class Listener:
-    """Accepts connections for one application. `start` binds; `drain` ends everything that was started."""
+    """Accepts connections for one application. `start` binds; `drain` ends everything that was started.
+
+    `sockets` are bound already; then there is no other address.
+    """
 
     def __init__(
         self,
@@ -19,11 +46,13 @@ class Listener:
         limits: HttpLimits,
         lend: Lend,
         *,
-        host: str | None,
-        port: int | None,
-        unix_path: str | None,
+        host: str | None = None,
+        port: int | None = None,
+        unix_path: str | None = None,
+        sockets: Sequence[socket.socket] = (),
         ssl_context: ssl.SSLContext | None = None,
         backlog: int = 2048,
+        hub: Hub | None = None,
     ) -> None:
         self._app = app
         self._limits = limits
@@ -31,11 +60,12 @@ class Listener:
         self._host = host
         self._port = port
         self._unix_path = unix_path
+        self._sockets = sockets
         self._ssl = ssl_context
         self._backlog = backlog
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.hub = Hub()
+        self.hub = hub or Hub()
 
     @property
     def addresses(self) -> list[tuple[str, int] | str]:
@@ -67,8 +97,18 @@ class Listener:
                     ssl_handshake_timeout=handshake,
                 )
                 self._servers.append(server)
+            for sock in self._sockets:
+                create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
+                server = await create(
+                    self._connection,
+                    sock=sock,
+                    ssl=self._ssl,
+                    backlog=self._backlog,
+                    ssl_handshake_timeout=handshake,
+                )
+                self._servers.append(server)
             if self._unix_path is not None:
-                _remove_stale_socket(self._unix_path)
+                remove_stale_socket(self._unix_path)
                 server = await loop.create_unix_server(
                     self._connection,
                     self._unix_path,
@@ -112,7 +152,7 @@ class Listener:
                 os.unlink(path)
 
 
-def _remove_stale_socket(path: str) -> None:
+def remove_stale_socket(path: str) -> None:
     """Remove what a dead server left behind; a living one keeps its socket, and anything else its file."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):

@@ -212,7 +212,10 @@ class Prediction:
             self.refuse(outcome)
         elif is_last and not self._has_started:
             reason = outcome.reason.encode("latin-1", "replace") if outcome.reason else self._dialect.phrase
-            exchange.respond(outcome.status, outcome.body, self._head(request, outcome), reason)
+            if type(outcome.body) is memoryview:  # large, and nobody else's: it is sent from where it lies
+                exchange.respond_parts(outcome.status, (outcome.body,), self._head(request, outcome), reason)
+            else:
+                exchange.respond(outcome.status, outcome.body, self._head(request, outcome), reason)
         else:
             self._stream(request, outcome, is_last)
 

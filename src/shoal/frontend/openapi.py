@@ -78,6 +78,20 @@ REGISTERING = (
     ("response_timeout", "integer", "Seconds a batch may take."),
     ("startup_timeout", "integer", "Seconds that loading may take."),
 )
+WEIGHT = ("weight", "number", "Percent of these requests; 0 ends it, 10 when missing.")
+CANARY = (
+    ("sticky", "boolean", "Requests of one client's address go the same way; false when missing."),
+    ("min_requests", "integer", "Requests of the new version before it is judged; 20 when missing."),
+    ("max_errors", "number", "Percentage points by which more of its requests may fail; 5 when missing."),
+    ("max_slowdown", "number", "Times the old version's time that it may take, 0 for any; 2 when missing."),
+    ("window", "number", "Seconds that are looked back; 60 when missing."),
+)
+ROLLING = (
+    ("model_version", "string", "The version; the archive's own when missing."),
+    ("replace", "boolean", "Take the place of the version that the bare name means, once loaded; false when missing."),
+    ("canary", "number", "Percent of the requests that name no version, which this one shall have."),
+    *((f"canary_{name}", kind, f"Of a canary. {meaning}") for name, kind, meaning in CANARY),
+)
 PAGE = (
     ("limit", "integer", "The most models to list; 100 when missing."),
     ("next_page_token", "integer", "Where to go on, as the page before said."),
@@ -124,12 +138,15 @@ ONE_VERSION = tuple(
 MANAGEMENT = (
     ABOUT[0],
     Operation("/models", "get", "listModels", "List the models.", OBJECT, PAGE),
-    Operation("/models", "post", "registerModel", "Register a model.", STATUS, REGISTERING,
+    Operation("/models", "post", "registerModel", "Register a model.", STATUS, (*REGISTERING, *ROLLING),
               (400, 404, 405, 409, 500, 507)),
     *ONE_MODEL,
     *ONE_VERSION,
     Operation("/models/{model_name}/{model_version}/set-default", "put", "setDefault",
               "Choose the version that the bare name means.", STATUS, (), (404, 500)),
+    Operation("/models/{model_name}/{model_version}/canary", "put", "setCanary",
+              "Change a version's share of the requests that name no version.", STATUS, (WEIGHT, *CANARY),
+              (400, 404, 500)),
     ABOUT[1],
     METRICS,
 )  # fmt: skip

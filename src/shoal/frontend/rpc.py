@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from shoal.payload import Buffer
+
 
 class Code(IntEnum):
     """The status codes of gRPC."""
@@ -49,8 +51,8 @@ class Call(Protocol):
         """Whether more may be sent now; False while the client reads too slowly, and once the call is over."""
         ...
 
-    def send(self, message: bytes) -> None:
-        """Send one message; nothing once the call is over."""
+    def send(self, message: bytes, *more: Buffer) -> None:
+        """Send one message, which may come in several pieces; nothing once the call is over."""
         ...
 
     def finish(self, code: Code = Code.OK, message: str = "", trailers: Sequence[tuple[bytes, bytes]] = ()) -> None:

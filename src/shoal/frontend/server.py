@@ -13,7 +13,7 @@ from shoal.frontend.dialect import Dialect
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import Application, HttpLimits, Lend
 from shoal.frontend.kserve.status import refusal as kserve_refusal
-from shoal.frontend.listen import Listener
+from shoal.frontend.listen import Listen, Listener, Listening
 from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
 from shoal.frontend.openapi import INFERENCE, MANAGEMENT, METRICS, Operation, describe
@@ -56,7 +56,8 @@ class Server:
     """Inference, management and metrics, each on its own port; on one port where they are set equal.
 
     `first` are routes that see inference requests before all others, `more` those that other parts add to an API.
-    `on_answered` hears of every answer to a request that could be read; without it, nothing is measured.
+    `on_answered` hears of every answer to a request that could be read; without it, nothing is measured. `listen` makes
+    the listeners.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Server:
         clock: Clock,
         *,
         lend: Lend,
+        listen: Listen = Listener,
         budget: Budget | None = None,
         tls: ssl.SSLContext | None,
         first: Sequence[Take] = (),
@@ -92,11 +94,11 @@ class Server:
             max_body=config.max_request_size, idle_timeout=config.idle_timeout, max_connections=config.max_connections
         )
         self._schemes: dict[Api, str] = {}
-        self._by_name: dict[Api, Listener] = {}
-        self._listeners: list[Listener] = []
+        self._by_name: dict[Api, Listening] = {}
+        self._listeners: list[Listening] = []
         for place, apis in places_of(config).items():
             context = tls if place.is_tls else None
-            listener = Listener(
+            listener = listen(
                 self._application(apis, takes),
                 limits,
                 lend,

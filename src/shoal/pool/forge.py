@@ -42,8 +42,16 @@ class Forge:
         """The template's process, or -1."""
         return self._process.pid if self._process else -1
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether workers and the front process share memory."""
+        return self._arena is not None
+
     async def fork(self, worker: str, fds: Sequence[int], within: float) -> int:
-        """Have a worker forked that owns these: its socket, standard output, standard error. Gives its process."""
+        """Have a worker forked that owns these: its socket, standard output, standard error, and its tray if any.
+
+        Gives its process.
+        """
         if self._control is None:
             self._start()
         assert self._control is not None and self._warm is not None

@@ -39,6 +39,7 @@ from shoal.wire.messages import (
     Used,
     decode_report,
 )
+from shoal.wire.tray import Tray
 
 log = logging.getLogger("shoal.pool")
 BUFFERS = (bytes, bytearray, memoryview)
@@ -96,6 +97,7 @@ class WorkerLink(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.WriteTransport | None = None
         self._problem = ""
+        self.tray: Tray | None = None  # where large answers lie
         self.wants_headers = False
         self.answered = 0  # requests of batches that ended
         self.ends_on_lost_device = False
@@ -121,7 +123,7 @@ class WorkerLink(asyncio.Protocol):
         """The worker is gone, or was let go."""
         if not self._problem and self._reader.is_inside_frame:
             self._problem = "it died in the middle of a message"
-        self._transport = None
+        self._transport = self.tray = None
         if self._errands is not None:
             self._errands.close()
         self._on_lost(self._problem or (str(error) if error else ""))
@@ -154,7 +156,8 @@ class WorkerLink(asyncio.Protocol):
             items.append(Item(heads, request.id, list(payload.headers)) if wants_headers else Item(heads, request.id))
         self.running[batch.number] = (instance, batch, batch.left)
         # one that was lost a moment ago: connection_lost gives the batch back
-        self.send(Run(batch.number, instance.number, items, list(batch.slots)), data)
+        freed = self.tray.take_freed() if self.tray is not None else []
+        self.send(Run(batch.number, instance.number, items, list(batch.slots), freed), data)
 
     def abort(self) -> None:
         """Cut the connection."""
@@ -163,8 +166,9 @@ class WorkerLink(asyncio.Protocol):
 
     def _hear(self, report: Report, body: memoryview) -> None:
         match report:
-            case Answered(number, sizes, content_types, stages):
-                self._finish(number, stages, _whole(sizes, content_types, body), None)
+            case Answered(number, sizes, content_types, stages, offsets):
+                whole = _laid(report, body, self.tray) if offsets else _whole(sizes, content_types, body)
+                self._finish(number, stages, whole, None)
             case Pieces(number, pieces):
                 self._deliver(number, _pieces(pieces, body))
                 for piece in pieces:
@@ -284,6 +288,24 @@ def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Iter
         end = start + size
         yield index, Result(data[start:end], types[index]), True
         start = end
+
+
+def _laid(report: Answered, body: memoryview, tray: Tray | None) -> Iterator[tuple[int, Outcome, bool]]:
+    """Give answers some of which lie in the worker's tray; ProtocolError before the first where they cannot."""
+    found: list[tuple[int, Outcome, bool]] = []
+    sizes, types, offsets, start = report.sizes, report.content_types, report.offsets, 0
+    if tray is None or len(offsets) != len(sizes):
+        raise ProtocolError(f"{len(sizes)} answers came with {len(offsets)} places in memory")
+    if len(types) == 1:
+        types = types * len(sizes)
+    for index, (size, offset) in enumerate(zip(sizes, offsets, strict=True)):
+        if offset >= 0:
+            data = tray.read(offset, size)
+        else:
+            data = memoryview(bytes(body[start : start + size]))
+            start += size
+        found.append((index, Result(data, types[index]), True))
+    return iter(found)
 
 
 def _pieces(pieces: list[Piece], body: memoryview) -> Iterator[tuple[int, Outcome, bool]]:

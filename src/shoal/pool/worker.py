@@ -25,6 +25,7 @@ from shoal.pool.pauses import after_deaths, after_failed_starts, explained
 from shoal.pool.stage import Stage
 from shoal.pool.wear import WearWatch, resident
 from shoal.wire.messages import Failure, Load, Loaded, Measured, Proved, Stop, Unloadable
+from shoal.wire.tray import Tray
 
 log = logging.getLogger("shoal.pool")
 DIED = "the process died"
@@ -199,6 +200,9 @@ class WorkerSlot:
                 fd, reader = await listen(level, {**self._fields(), "stream": stream})
                 fds.append(fd)
                 self._outputs.append(reader)
+            if self._forge.shares_memory:
+                link.tray = Tray()
+                fds.append(link.tray.fd)
             self.pid = await self._forge.fork(self.id, fds, within=self._config.startup_timeout)
             self._gone.clear()
             self._reason = ""
@@ -206,7 +210,7 @@ class WorkerSlot:
             ours.setblocking(False)
             await loop.create_connection(lambda: link, sock=ours)
         except BaseException:
-            self._link = None
+            self._link = link.tray = None
             ours.close()
             if self.stage is Stage.DRAINING:  # told to stop meanwhile: nobody else will say that it is gone
                 self._finish_stopping()

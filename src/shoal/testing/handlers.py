@@ -16,6 +16,7 @@ from shoal.payload import Buffer
 from shoal.pool.link import error_of
 from shoal.upstream import finder
 from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Piece, Pieces, Run
+from shoal.wire.tray import Laid
 from shoal.worker import forms
 from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
@@ -133,7 +134,8 @@ def _never() -> None:
 
 def encode(data: object) -> tuple[Buffer, str]:
     """Bytes and content type of an item: bytes and str as they are, anything else as JSON."""
-    return write(data)
+    body, content_type = write(data)
+    return bytes(body.view) if isinstance(body, Laid) else body, content_type
 
 
 def decode(body: bytes, content_type: str) -> Any:

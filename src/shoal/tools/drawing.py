@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+Kind = Literal["profile", "bench", "tune"]
 WITHIN = 60.0
 
 
-def draw(kind: Literal["profile", "bench", "tune"], report: Path, picture: Path) -> str:
+def draw(kind: Kind, report: Path, picture: Path) -> str:
     """Draw a report that was written as JSON; gives what went wrong, or nothing."""
     if importlib.util.find_spec("matplotlib") is None:
         return "matplotlib is not installed; pip install 'shoal[pictures]'"

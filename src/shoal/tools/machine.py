@@ -29,6 +29,11 @@ def line(told: dict[str, str]) -> str:
     )
 
 
+def cores() -> int:
+    """Give the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def available_memory() -> int:
     """Give the bytes that could be taken without swapping; 0 where nobody knows."""
     return _kilobytes("MemAvailable") * 1024

@@ -78,12 +78,12 @@ def bench(report: dict[str, Any]) -> Figure:
 
 
 def tune(report: dict[str, Any]) -> Figure:
-    """Throughput against p99 of every trial, with the front that none beats and what is recommended."""
-    runs = [run for run in report["runs"] if run["figures"]]
+    """Throughput against p99 of every setting, with the front that none beats and what is recommended."""
+    rows = [row for row in report["rows"] if row["figures"]]
     figure = Figure(figsize=(8, 5))
     axes = figure.subplots()
-    for is_long, colour, label in ((False, "#cbd5e0", "short look"), (True, BLUE, "long look")):
-        chosen = [run["figures"] for run in runs if (run["rung"] >= 2) is is_long]
+    for is_known, colour, label in ((False, "#cbd5e0", "one look"), (True, BLUE, "several looks")):
+        chosen = [row["figures"] for row in rows if (row["looks"] > 1) is is_known]
         axes.scatter(
             [1000 * each["p99"] for each in chosen],
             [each["throughput"] for each in chosen],
@@ -91,14 +91,14 @@ def tune(report: dict[str, Any]) -> Figure:
             c=colour,
             label=label,
         )
-    front = sorted((report["runs"][number]["figures"] for number in report["front"]), key=lambda each: each["p99"])
+    front = sorted((report["rows"][number]["figures"] for number in report["front"]), key=lambda each: each["p99"])
     points = [1000 * each["p99"] for each in front], [each["throughput"] for each in front]
     axes.plot(*points, color=BLUE, linewidth=1, label="none is better in both")
     for setting, colour, label in (
         (report["default"], GREEN, "default"),
         (report["verdict"]["setting"], ORANGE, "recommended"),
     ):
-        same = [run["figures"] for run in runs if run["setting"] == setting and run["rung"] >= 2]
+        same = [row["figures"] for row in rows if row["setting"] == setting]
         axes.scatter(
             [1000 * each["p99"] for each in same],
             [each["throughput"] for each in same],

@@ -1,12 +1,14 @@
 """Shared memory for large request bodies: blocks are lent, read by a worker in place, and come back.
 
 One anonymous file holds all of them. It has no name, so nothing is left behind whatever dies; pages are taken when
-they are first written and given back when many blocks lie idle. Only the front process lends; workers read.
+they are first written and given back when many blocks lie idle. Only the front process lends; workers read. Where there
+are several front processes the file has a part for each, and offsets count from its beginning for all.
 """
 
 import contextlib
 import mmap
 import os
+from typing import NamedTuple
 
 from shoal.errors import ProtocolError
 
@@ -40,19 +42,31 @@ class ArenaBlock:
             arena.take_back(self._order, self.offset)
 
 
-class Arena:
-    """The blocks of one server, lent in sizes of powers of two."""
+class ArenaPart(NamedTuple):
+    """A piece of the file that one process lends from."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.size = limit * SPREAD
-        self.fd = os.memfd_create("shoal")
-        os.ftruncate(self.fd, self.size)
-        self._map = mmap.mmap(self.fd, self.size)
+    limit: int  # bytes that may be lent
+    start: int
+    size: int
+
+
+class Arena:
+    """The blocks of one process, lent in sizes of powers of two. `limit` is that of all `parts` together.
+
+    Whoever makes the file has its first part; `fd` is the file where another process made it.
+    """
+
+    def __init__(self, limit: int, parts: int = 1, *, fd: int = -1, part: int = 0) -> None:
+        self._parts = parts_of(limit, parts)
+        self.limit, self._next, self.size = self._parts[part]
+        self._end = self._next + self.size
+        self.fd = os.memfd_create("shoal") if fd < 0 else fd
+        if fd < 0:
+            os.ftruncate(self.fd, parts * self.size)
+        self._map = mmap.mmap(self.fd, parts * self.size)
         self._view = memoryview(self._map)
         self._free: dict[int, list[int]] = {}
         self._cold: dict[int, list[int]] = {}  # free, pages given back
-        self._next = 0
         self._kept = 0
         self._peak = 0  # the most that was lent lately: as much stays ready
         self.lent = 0
@@ -69,7 +83,7 @@ class Arena:
             self._kept -= room
         elif cold := self._cold.get(order):
             offset = cold.pop()
-        elif self._next + room <= self.size:
+        elif self._next + room <= self._end:
             offset = self._next
             self._next += room
         else:
@@ -110,12 +124,37 @@ class Arena:
         """Look at a piece of it."""
         return self._view[offset : offset + size]
 
+    @property
+    def total(self) -> int:
+        """What all processes together may lend."""
+        return sum(part.limit for part in self._parts)
+
+    def part(self, number: int) -> ArenaPart:
+        """Where the blocks of another process lie."""
+        return self._parts[number]
+
+    def clear(self, number: int) -> None:
+        """Give the pages of a part back whose process is gone; nobody may read there any more."""
+        part = self._parts[number]
+        self._map.madvise(mmap.MADV_REMOVE, part.start, part.size)
+
     def close(self) -> None:
         """Give everything back; blocks still lent are dead."""
         self._view.release()
         with contextlib.suppress(BufferError):  # somebody still looks at a block: the map goes with that view
             self._map.close()
         os.close(self.fd)
+
+
+def room_of(size: int) -> int:
+    """How much is lent for that many bytes."""
+    return 1 << (max(SMALLEST, size) - 1).bit_length()
+
+
+def parts_of(limit: int, count: int) -> list[ArenaPart]:
+    """Cut what may be lent into equal parts; several are cut at multiples of the smallest block."""
+    share = limit if count == 1 else limit // count // SMALLEST * SMALLEST
+    return [ArenaPart(share, number * share * SPREAD, share * SPREAD) for number in range(count)]
 
 
 class ArenaReader:

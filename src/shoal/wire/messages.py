@@ -50,6 +50,7 @@ class Run(Wire, frozen=True, tag="run"):
     instance: int
     items: list[Item]
     slots: list[int] = []  # of requests in sequences: the row that each one's sequence has
+    freed: list[int] = []  # places of earlier answers that the worker may use again
 
 
 class Cancel(Wire, frozen=True, tag="cancel"):
@@ -112,12 +113,16 @@ class Failure(Wire, frozen=True):
 
 
 class Answered(Wire, frozen=True, tag="answered"):
-    """The usual end of a batch: a whole answer for each request, in order. One content type stands for all."""
+    """The usual end of a batch: a whole answer for each request, in order. One content type stands for all.
+
+    Answers lie behind the message, but for those that have an offset: these lie in the worker's tray.
+    """
 
     batch: int
     sizes: list[int]
     content_types: list[str]
     stages: tuple[float, float, float]
+    offsets: list[int] = []  # empty: none is in the tray; else one for each, -1 for those that are not
 
 
 class Piece(Wire, frozen=True):

@@ -13,9 +13,11 @@ import msgspec
 from shoal.errors import HandlerFailed
 from shoal.payload import Buffer
 from shoal.wire.messages import Answered, Ended, Failure, Item, Piece, Pieces, Run
+from shoal.wire.tray import LARGE, Laid
 from shoal.worker import failures
 from shoal.worker.handler import Requests, Said
 from shoal.worker.items import type_name, write
+from shoal.worker.outlet import outlet
 from shoal.worker.program import COLUMNS, Stage
 
 
@@ -36,7 +38,9 @@ class Streamed:
 STREAMED: Final = Streamed()
 Later = Callable[["Slice", Stage], None]
 Answer = tuple[Buffer, str, Said | None]  # body, content type, what the handler said about it
-Outcome = Answer | Failure | Streamed | None
+Whole = tuple[Buffer | Laid, str, Said | None]  # the same, where it is all of the answer
+Outcome = Whole | Failure | Streamed | None
+Plain = Answer | Failure | Streamed | None
 
 
 class Batch:
@@ -105,7 +109,9 @@ class Batch:
     def _send_answered(self, stages: tuple[float, float, float]) -> bool:
         if self.has_begun:
             return False
-        sizes, types, bodies = [], [], []
+        sizes: list[int] = []
+        types: list[str] = []
+        bodies: list[Any] = []
         for outcome in self.outcomes:
             if type(outcome) is not tuple:
                 return False
@@ -117,7 +123,10 @@ class Batch:
             bodies.append(body)
         if types and types[0] and types.count(types[0]) == len(types):
             types = types[:1]
-        self.sender.send(Answered(self.number, sizes, types, stages), bodies)
+        offsets: list[int] = []
+        if max(sizes, default=0) >= LARGE:
+            offsets, bodies = outlet.put(bodies)
+        self.sender.send(Answered(self.number, sizes, types, stages, offsets), bodies)
         return True
 
     def _send_pieces(self) -> None:
@@ -127,8 +136,9 @@ class Batch:
                 if outcome is not self.failure:
                     pieces.append(Piece(index, True, 0, failure=outcome))
             elif isinstance(outcome, tuple):
-                pieces.append(piece(index, True, outcome))
-                bodies.append(outcome[0])
+                answer = answer_of(outcome)
+                pieces.append(piece(index, True, answer))
+                bodies.append(answer[0])
         if pieces:
             self.sender.send(Pieces(self.number, pieces), bodies)
 
@@ -207,7 +217,10 @@ class Slice:
             batch.sender.send(Pieces(batch.number, pieces), bodies)
 
     def write(self, index: int, value: Any) -> Answer:
-        """The answer, or a piece of it, that a value is for one of its requests."""
+        """The piece of an answer that a value is for one of its requests."""
+        return answer_of(self._write(index, value))
+
+    def _write(self, index: int, value: Any) -> Whole:
         body, content_type = write(value)
         limit = self.batch.limit
         if limit and len(body) > limit:
@@ -223,9 +236,20 @@ class Slice:
                 self.fail_one(index, value, where)
                 continue
             try:
-                outcomes[place] = self.write(index, value)
+                outcomes[place] = self._write(index, value)
             except HandlerFailed as error:
                 self.fail_one(index, error, where)
+
+
+def plain(outcome: Outcome) -> Plain:
+    """Give an outcome whose answer, if it is one, is no longer in shared memory."""
+    return answer_of(outcome) if isinstance(outcome, tuple) else outcome
+
+
+def answer_of(whole: Whole) -> Answer:
+    """Give an answer that is sent as it is."""
+    body, content_type, said = whole
+    return bytes(body.view) if isinstance(body, Laid) else body, content_type, said
 
 
 def rows_of(result: Any, count: int, where: str) -> list[Any] | tuple[Any, ...]:

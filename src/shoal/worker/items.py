@@ -18,6 +18,7 @@ from shoal.errors import HandlerFailed, InvalidInput, ProtocolError
 from shoal.payload import Buffer
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Item, PartHead
+from shoal.wire.tray import Laid
 
 BYTES_TYPE = "application/octet-stream"
 TEXT_TYPE = "text/plain; charset=utf-8"
@@ -34,7 +35,7 @@ _POSITION = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
 class Written(NamedTuple):
     """A result whose bytes are made already; no content type is said of it unless its handler chose one."""
 
-    body: Buffer
+    body: Buffer | Laid
 
 
 def read_native(
@@ -119,7 +120,7 @@ def form_of(content_type: str) -> Form:
     return "text" if essence.startswith("text") else "bytes"
 
 
-def write(value: Any) -> tuple[Buffer, str]:
+def write(value: Any) -> tuple[Buffer | Laid, str]:
     """The bytes of a result and their content type; HandlerFailed for what cannot be said."""
     if isinstance(value, bytes | bytearray):
         return value, BYTES_TYPE

@@ -34,24 +34,27 @@ from shoal.wire.messages import (
     Used,
     decode_command,
 )
+from shoal.wire.tray import TrayWriter
 from shoal.worker import failures
 from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
 from shoal.worker.continuous import Continuous
 from shoal.worker.errands import errands
 from shoal.worker.items import inline_size
-from shoal.worker.pipeline import Inline, Pipeline, Runner, Threaded, run_stages
+from shoal.worker.outlet import outlet
+from shoal.worker.pipeline import Gathered, Inline, Pipeline, Runner, Threaded, run_stages
 from shoal.worker.process import leave, restrict
-from shoal.worker.program import Program
+from shoal.worker.program import Program, Thread
 from shoal.worker.proof import Prover
 
 _log = logging.getLogger("shoal.worker")
 REPORT_EVERY = 1.0  # s between two reports of the device's memory
 
 
-def run(sock: socket.socket, arena: ArenaReader | None) -> None:
+def run(sock: socket.socket, arena: ArenaReader | None, tray: TrayWriter | None = None) -> None:
     """Be a worker until told to stop or left alone; ends the process and does not return."""
     code = 2
+    outlet.tray = tray
     try:
         code = serve(sock, arena)
     except ProtocolError as error:
@@ -106,7 +109,15 @@ def places_of(config: ModelConfig, program: Program) -> int:
     """How many batches an instance can hold: one for each thread of its stages."""
     if len(program.stages) == 1:
         return 1
+    if gathers_on(config, program) is not None:
+        return 2  # one that runs, and one that is ready to
     return sum(config.micro_batching.parallelism.get(stage.name, 1) for stage in program.stages)
+
+
+def gathers_on(config: ModelConfig, program: Program) -> Thread | None:
+    """Give the thread that all stages run on; None where each has its own."""
+    micro = config.micro_batching
+    return program.thread if config.instances == 1 and not (micro.micro_batch_size or micro.parallelism) else None
 
 
 def check_modes(config: ModelConfig, program: Program) -> None:
@@ -205,6 +216,8 @@ class Loop:
             self._pipelines = [Continuous(program, arena, self._done, self._arrivals)]
         elif config.instances == 1 and len(program.stages) == 1:
             self._pipelines = [Inline(program, arena, self._done, self._poll, run)]
+        elif (thread := gathers_on(config, program)) is not None:
+            self._pipelines = [Gathered(program, thread, arena, self._done)]
         else:
             self._pipelines = [
                 Threaded(program, config.micro_batching, arena, self._done, run) for _ in range(config.instances)
@@ -246,6 +259,8 @@ class Loop:
     def _take(self, command: Command, data: memoryview) -> None:
         match command:
             case Run():
+                if command.freed and outlet.tray is not None:
+                    outlet.tray.take_back(command.freed)
                 self._waiting.append(self._make_batch(command, data))
             case Cancel():
                 if batch := self._batches.get(command.batch):

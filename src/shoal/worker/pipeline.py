@@ -1,7 +1,8 @@
 """The stages of a program, run one batch after the other or side by side.
 
 `Inline` runs on the caller's thread: a lone request crosses no thread. `Threaded` gives each stage its own threads, so
-that preprocessing of one batch overlaps inference of the batch before. A stage's exception is the failure of the slice
+that preprocessing of one batch overlaps inference of the batch before. `Gathered` runs on the thread that the model
+belongs to, so a batch crosses threads once. A stage's exception is the failure of the slice
 it ran for; no thread ends by one. A slice whose answers come later leaves with the last of them, and holds no thread
 until then. What a queue between stages may hold is bounded; what waits before the first stage is bounded by the front
 process, which sends no more batches than an instance has places.
@@ -19,7 +20,7 @@ from shoal.wire.memory import ArenaReader
 from shoal.worker import streams
 from shoal.worker.batch import Batch, Slice, rows_of
 from shoal.worker.later import Later
-from shoal.worker.program import Program, Stage
+from shoal.worker.program import Program, Stage, Thread
 
 Done = Callable[[Batch], None]
 Poll = Callable[[], None]
@@ -123,6 +124,57 @@ class Threaded:
                     after.put(cut)
                 else:
                     self._leave(cut)
+            except BaseException:  # a defect of ours: the thread lives
+                _log.exception("a batch could not be answered")
+
+    def _leave(self, cut: Slice) -> None:
+        batch = cut.batch
+        if batch.close(cut):
+            batch.finish()
+            self._done(batch)
+
+
+class Gathered:
+    """Every stage on the one thread that the model belongs to; what would wait there does so on another."""
+
+    def __init__(self, program: Program, thread: Thread, arena: ArenaReader | None, done: Done) -> None:
+        self._program = program
+        self._thread = thread
+        self._arena = arena
+        self._done = done
+        self._waiting = Hop(2)
+
+    def start(self) -> None:
+        """Start the thread that waits; it ends with the process."""
+        if any(stage.would_wait is not None for stage in self._program.stages):
+            threading.Thread(target=self._wait, name="waiting", daemon=True).start()
+
+    def submit(self, batch: Batch) -> None:
+        """Let it run there, whole."""
+        for cut in batch.slices(0):
+            cut.leave = self._leave
+            self._thread.start(self._run, cut, 0)
+
+    def _run(self, cut: Slice, column: int) -> None:
+        """Run the stages from this one on."""
+        for stage in self._program.stages[column:]:
+            if stage.would_wait is not None and not column and stage.would_wait(cut.data):
+                self._waiting.put(cut)
+                return
+            run_stages(cut, (stage,), self._program, self._arena)
+            if cut.later is not None:
+                return  # it leaves with its last answer
+            if not cut.places:
+                break
+        self._leave(cut)
+
+    def _wait(self) -> None:
+        stages = self._program.stages
+        column = next(column for column, stage in enumerate(stages) if stage.would_wait is not None)
+        while True:
+            cut = self._waiting.get()
+            try:
+                self._run(cut, column)
             except BaseException:  # a defect of ours: the thread lives
                 _log.exception("a batch could not be answered")
 

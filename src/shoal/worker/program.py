@@ -24,6 +24,15 @@ class Stage:
     call: Callable[[Any], Any]
     gives_rows: bool  # its result must have one value per request; it may also be a stream of such
     encode: Callable[[Any], Any] | None = None  # what each piece of a stream goes through
+    would_wait: Callable[[Any], bool] | None = None  # whether others have to act before it can return; None: never
+
+
+class Thread(Protocol):
+    """The thread that a model belongs to."""
+
+    def start(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run it there, once what came before is through."""
+        ...
 
 
 class BatchContext(Protocol):
@@ -58,3 +67,4 @@ class Program:
     wants_headers: bool
     take_measures: Callable[[], list[Measure]] = nothing_measured  # the handler's metrics since the last time
     close: Callable[[], None] = nothing_to_close  # called once, after the last batch
+    thread: Thread | None = None  # where all of its stages run, unless one would wait; None: anywhere

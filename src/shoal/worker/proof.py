@@ -19,7 +19,7 @@ import msgspec
 from shoal.payload import Buffer
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Failure, Measured, Piece, Pieces, Proved, Run
-from shoal.worker.batch import STREAMED, Answer, Batch, Outcome, Sender, Slice, piece
+from shoal.worker.batch import STREAMED, Answer, Batch, Plain, Sender, Slice, piece, plain
 from shoal.worker.items import read_raw_rows
 from shoal.worker.pipeline import Poll, apart, run_stages
 from shoal.worker.program import Program, Stage
@@ -119,10 +119,10 @@ class Prover:
 
 def run_apart(
     cut: Slice, stages: Sequence[Stage], program: Program, arena: ArenaReader | None, poll: Poll
-) -> list[Outcome]:
+) -> list[Plain]:
     """Run and answer request by request; gives what each was answered, None for one that nobody waits for any more."""
     batch = cut.batch
-    outcomes: list[Outcome] = []
+    outcomes: list[Plain] = []
     for one in apart(cut):
         (place,) = one.places
         poll()
@@ -133,7 +133,7 @@ def run_apart(
         batch.has_begun = False
         run_stages(one, stages, program, arena, poll)
         batch.failure = None  # it is this request's alone
-        outcome = batch.outcomes[place]
+        outcome = plain(batch.outcomes[place])
         outcomes.append(STREAMED if batch.has_begun else outcome)
         _send(batch, place, outcome)
         cut.seconds = [total + more for total, more in zip(cut.seconds, one.seconds, strict=True)]
@@ -141,7 +141,7 @@ def run_apart(
     return outcomes
 
 
-def _send(batch: Batch, place: int, outcome: Outcome) -> None:
+def _send(batch: Batch, place: int, outcome: Plain) -> None:
     """Tell one request's outcome now, so that it does not wait for the others."""
     if isinstance(outcome, Failure):
         batch.sender.send(Pieces(batch.number, [Piece(place, True, 0, failure=outcome)]))
@@ -152,7 +152,7 @@ def _send(batch: Batch, place: int, outcome: Outcome) -> None:
 
 def run_unheard(
     cut: Slice, stages: Sequence[Stage], program: Program, arena: ArenaReader | None
-) -> tuple[list[Outcome], list[float]]:
+) -> tuple[list[Plain], list[float]]:
     """Run the requests of a slice once more, together; nobody hears of it, and what it measures does not count."""
     batch, unheard = cut.batch, Unheard()
     if measures := program.take_measures():
@@ -161,10 +161,11 @@ def run_unheard(
     (again,) = shadow.slices(0)
     run_stages(again, stages, program, arena)
     program.take_measures()
-    return ([STREAMED] * len(cut.items) if unheard.is_gone else shadow.outcomes), again.seconds
+    outcomes: list[Plain] = [STREAMED] * len(cut.items) if unheard.is_gone else [plain(o) for o in shadow.outcomes]
+    return outcomes, again.seconds
 
 
-def difference(alone: Sequence[Answer], together: Sequence[Outcome]) -> str:
+def difference(alone: Sequence[Answer], together: Sequence[Plain]) -> str:
     """Say how the outcomes of requests run together differ from their answers alone; empty: they do not."""
     count = len(alone)
     for number, (before, after) in enumerate(zip(alone, together, strict=True), 1):

@@ -2,8 +2,8 @@
 milliseconds.
 
 It runs no user code and touches no device; it stays single-threaded. Workers are its children and die with it; it dies
-with the front process. It talks in `TemplateWord`s over one socket, whose fork orders bring the worker's own socket
-and the pipes for its output.
+with the front process. It talks in `TemplateWord`s over one socket, whose fork orders bring the worker's own socket,
+the pipes for its output and the memory for its answers.
 """
 
 import ast
@@ -21,9 +21,11 @@ import traceback
 import warnings
 from pathlib import Path, PurePath
 
+from shoal import heap
 from shoal.upstream import finder
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Exited, Fork, Forked, Warmed, decode_template_word, encode
+from shoal.wire.tray import TrayWriter
 from shoal.worker import main as worker
 
 # Libraries known to be safe to import before a fork: they start no thread that a child would miss.
@@ -36,6 +38,7 @@ def main() -> None:
     """Entry point: CONTROL_FD ARENA_FD PARENT_PID [FILE.py or FOLDER ...]; what these will import is made ready."""
     control_fd, arena_fd, parent = map(int, sys.argv[1:4])
     die_with(parent)
+    heap.keep(heap.WORKER)
     control = socket.socket(fileno=control_fd)
     failed = warm([Path(name) for name in sys.argv[4:]])
     arena = ArenaReader(arena_fd) if arena_fd >= 0 else None
@@ -125,7 +128,7 @@ class Template:
                 return
 
     def _obey(self) -> bool:
-        message, fds, _, _ = socket.recv_fds(self._control, 64 * 1024, 3)
+        message, fds, _, _ = socket.recv_fds(self._control, 64 * 1024, 4)
         if not message:
             return False
         order = decode_template_word(message)
@@ -148,7 +151,7 @@ class Template:
                 return
             self._control.send(encode(Exited(pid, status)))
 
-    def _become_worker(self, name: str, sock_fd: int, stdout_fd: int, stderr_fd: int) -> None:
+    def _become_worker(self, name: str, sock_fd: int, stdout_fd: int, stderr_fd: int, tray_fd: int = -1) -> None:
         """Turn the fork into a worker; never returns."""
         code = 3
         try:
@@ -161,7 +164,11 @@ class Template:
             os.setpgid(0, 0)
             _take_over_output(stdout_fd, stderr_fd)
             _vary_random_numbers()
-            worker.run(socket.socket(fileno=sock_fd), self._arena)
+            tray = None
+            if tray_fd >= 0:
+                tray = TrayWriter(tray_fd)
+                os.close(tray_fd)
+            worker.run(socket.socket(fileno=sock_fd), self._arena, tray)
             code = 0
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 1

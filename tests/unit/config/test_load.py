@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shoal.config.load import model_config, read_file, server_config
+from shoal.config.load import model_config, read_file, server_config, with_own_settings
 from shoal.config.model import Batching, ModelConfig
 from shoal.config.server import ServerConfig
 from shoal.errors import ConfigError
@@ -293,3 +293,20 @@ def test_settings_cannot_be_changed() -> None:
 def test_a_misspelt_setting_in_the_environment_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"SHOAL_.*unknown key 'prot'; did you mean 'port'"):
         server_config({}, {"SHOAL_PROT": "80"}, {})
+
+
+@pytest.mark.parametrize("frontends", [0, -1, 65])
+def test_a_number_of_front_processes_that_cannot_be_is_refused(frontends: int) -> None:
+    with pytest.raises(ConfigError, match=f"frontends must be between 1 and 64, got {frontends}"):
+        server_config({"frontends": frontends}, {}, {})
+
+
+def test_another_server_s_settings_take_the_front_processes_from_the_environment() -> None:
+    triton = server_config({"compat": "triton", "port": 8000}, {}, {})
+
+    assert with_own_settings(triton, {"HOME": "/"}) is triton
+    assert with_own_settings(triton, {"SHOAL_FRONTENDS": "3"}) == server_config(
+        {"compat": "triton", "port": 8000, "frontends": 3}, {}, {}
+    )
+    with pytest.raises(ConfigError, match="SHOAL_"):
+        with_own_settings(triton, {"SHOAL_FRONTENDS": "many"})

@@ -18,6 +18,7 @@ from shoal.frontend.exchange import Exchange
 from shoal.frontend.management import Management
 from shoal.frontend.mms import Inference
 from shoal.frontend.tokens import Tokens
+from shoal.payload import Buffer
 from tests.support import Bench, FakeClock, StubInstance
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class FakeLink:
     def __init__(self) -> None:
         self.blocked = False
         self.send: Callable[[bytes], None] = self._send
-        self.send_all: Callable[[Iterable[bytes]], None] = self._send_all
+        self.send_all: Callable[[Iterable[Buffer]], None] = self._send_all
         self.hub = Hub()
         self.sent = b""
         self.keep: bool | None = None
@@ -46,7 +47,7 @@ class FakeLink:
     def _send(self, data: bytes) -> None:
         self.sent += data
 
-    def _send_all(self, data: Iterable[bytes]) -> None:
+    def _send_all(self, data: Iterable[Buffer]) -> None:
         self.sent += b"".join(data)
 
     def answered(self, keep: bool) -> None:

@@ -44,6 +44,31 @@ def test_answers_of_any_size_and_kind_are_whole(size: int, kind: type) -> None:
     assert client.answer.endswith(b"\r\nContent-Length: %d\r\n\r\n" % size + body)
 
 
+@pytest.mark.parametrize("size", [0, 100, 32 * 1024, 200_000])
+def test_an_answer_in_parts_is_whole(size: int) -> None:
+    client, exchange = asked()
+    exchange.respond_parts(200, [b"{}", memoryview(b"x" * size), b"y"], b"A: b\r\n")
+    body = b"{}" + b"x" * size + b"y"
+    assert undated(client) == b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    client.send(GET + b"\r\n")
+    assert len(client.seen) == 2
+
+
+def test_large_parts_of_an_answer_are_not_copied() -> None:
+    part = memoryview(bytes(100_000))
+    kept: list[bytes | bytearray | memoryview] = []
+    client, exchange = asked()
+    client.connection.send_all = kept.extend
+    exchange.respond_parts(200, [b"{}", part])
+    assert kept[-1] is part
+
+
+def test_an_answer_in_parts_to_a_head_request_has_no_body() -> None:
+    client, exchange = asked(HEAD)
+    exchange.respond_parts(200, [bytes(50_000), bytes(50_000)])
+    assert client.answer.endswith(b"Content-Length: 100000\r\n\r\n")
+
+
 def test_a_view_of_wider_items_is_counted_in_bytes() -> None:
     client, exchange = asked()
     exchange.respond(200, memoryview(b"abcdefgh").cast("I"))

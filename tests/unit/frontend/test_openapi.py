@@ -1,7 +1,9 @@
 import re
 
+import msgspec
 import pytest
 
+from shoal.config.model import Canary
 from shoal.frontend.openapi import INFERENCE, MANAGEMENT, METRICS, describe, describe_managing, describe_model
 
 
@@ -31,12 +33,25 @@ def test_the_management_api_is_described() -> None:
         "/models/{model_name}",
         "/models/{model_name}/{model_version}",
         "/models/{model_name}/{model_version}/set-default",
+        "/models/{model_name}/{model_version}/canary",
         "/api-description",
         "/metrics",
     ]
     assert set(paths["/models/{model_name}"]) == {"get", "put", "delete", "options"}
     required = {row["name"]: row["required"] for row in paths["/models"]["post"]["parameters"]}
     assert required["url"] is True and required["batch_size"] is False
+
+
+def test_a_canary_is_described_with_every_setting_it_has() -> None:
+    paths = describe("x", "1", MANAGEMENT)["paths"]
+    share = paths["/models/{model_name}/{model_version}/canary"]["put"]["parameters"]
+    register = [row["name"] for row in paths["/models"]["post"]["parameters"]]
+    settings = set(msgspec.structs.asdict(Canary()))
+
+    assert {row["name"] for row in share if row["in"] == "query"} == settings
+    assert {"replace", "canary", *(f"canary_{name}" for name in settings - {"weight"})} <= set(register)
+    assert {row["name"]: row["schema"]["type"] for row in share}["weight"] == "number"
+    assert len(register) == len(set(register))
 
 
 def test_one_model_is_described() -> None:

@@ -26,7 +26,8 @@ def server_of(
         more=more,
         on_answered=on_answered,
     )
-    return server, {api: listener._app for api, listener in server._by_name.items()}
+    listeners: Any = server._by_name
+    return server, {api: listener._app for api, listener in listeners.items()}
 
 
 def ask(app: Any, target: str, method: str = "GET", body: Any = b"") -> Answer:

@@ -279,3 +279,47 @@ def check(arena: Arena, lent: list[tuple[ArenaBlock, bytes]]) -> None:
     assert bool(arena.lent) == bool(lent)
     for block, content in lent:
         assert bytes(block.view) == content, "a block changed under its owner"
+
+
+@given(
+    st.integers(1, 5),
+    st.integers(0, 40 * SMALLEST),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4 * SMALLEST)), max_size=30),
+)
+def test_parts_of_several_processes_never_overlap(parts: int, limit: int, sizes: list[tuple[int, int]]) -> None:
+    limit = max(limit, parts * SMALLEST)
+    first = Arena(limit, parts)
+    arenas = [first, *(Arena(limit, parts, fd=os.dup(first.fd), part=part) for part in range(1, parts))]
+    try:
+        lent = [block for part, size in sizes if (block := arenas[part % parts].lend(size))]
+        taken = sorted((block.offset, block.offset + memory.room_of(block.size)) for block in lent)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(taken))
+        assert sum(arena.lent for arena in arenas) == sum(end - start for start, end in taken) <= first.total <= limit
+    finally:
+        for arena in arenas:
+            arena.close()
+
+
+def test_a_part_whose_process_is_gone_gives_its_pages_back_and_no_other() -> None:
+    first = Arena(8 * MIB, 2)
+    second = Arena(8 * MIB, 2, fd=os.dup(first.fd), part=1)
+    fill(lend(first, MIB), 1)
+    fill(lend(second, 2 * MIB), 2)
+    assert used(first) == 3 * MIB
+    first.clear(1)
+    assert used(first) == MIB
+    second.close()
+    first.close()
+
+
+def test_a_part_that_is_used_up_by_many_sizes_lends_nothing_of_the_next() -> None:
+    first = Arena(2 * 1024 * SMALLEST, 2)
+    end = first.part(1).start
+    highest = 0
+    for order in range(11):
+        blocks = [block for _ in range(1024 >> order) if (block := first.lend(SMALLEST << order))]
+        highest = max([highest, *(block.offset + block.size for block in blocks)])
+        for block in blocks:
+            block.release()
+    assert highest == end
+    first.close()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shoal.errors import HandlerFailed, InvalidInput, ProtocolError
 from shoal.wire.memory import Arena, ArenaReader
 from shoal.wire.messages import Item, PartHead
+from shoal.wire.tray import Laid
 from shoal.worker.items import BYTES_TYPE, JSON_TYPE, TEXT_TYPE, read_native, read_rows, write
 
 JSON = st.recursive(
@@ -165,6 +166,7 @@ def test_shared_memory_that_was_never_given_is_a_protocol_error() -> None:
 )
 def test_a_result_becomes_bytes_with_a_content_type(value: Any, body: bytes, content_type: str) -> None:
     written, said = write(value)
+    assert not isinstance(written, Laid)
     assert (bytes(written), said) == (body, content_type)
     assert len(written) == len(body)
 

@@ -8,8 +8,9 @@ from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
 from shoal.frontend.grpc.calls import MOST_BEHIND, TOO_SLOW, encode, one_message, parse
 from shoal.frontend.grpc.codes import Refusal, end
-from shoal.frontend.grpc.kserve_tensors import FINAL, read_asked, write_answer
+from shoal.frontend.grpc.kserve_tensors import FINAL, read_asked, write_answer, write_head
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
+from shoal.frontend.grpc.raw import cut, put
 from shoal.frontend.kserve.access import Access
 from shoal.frontend.kserve.asked import Asked
 from shoal.frontend.kserve.calls import report
@@ -80,11 +81,12 @@ class Unary:
         self._call.on_gone = self._gone
         id = None
         try:
-            request = parse(messages.ModelInferRequest, message)
+            rest, raw = cut(message)
+            request = parse(messages.ModelInferRequest, rest)
             plan = self._find(request.model_name, request.model_version)
             if plan.interface.is_decoupled:
                 raise Unsupported(DECOUPLED)
-            asked = read_asked(request, plan, self._desk.regions)
+            asked = read_asked(request, plan, self._desk.regions, raw)
             self._access.forward(asked, self._call.metadata)
             id = asked.id
             pending = self._pending = Pending(plan, asked, self._hear)
@@ -98,11 +100,12 @@ class Unary:
         try:
             if isinstance(outcome, ServingError):
                 raise outcome
-            message = encode(write_answer(pending.plan, pending.asked, outcome))
+            response, tensors = write_head(pending.plan, pending.asked, outcome)
+            message = encode(response)
         except ServingError as error:
             self._refuse(error, pending.asked.id)
         else:
-            self._call.send(message)
+            self._call.send(message, *put(tensors))
             self._call.finish()
         pending.withdraw()  # nothing, unless more answers would come
 
@@ -149,11 +152,12 @@ class Stream:
             return
         id, slot, pending = "", None, None
         try:
-            request = parse(messages.ModelInferRequest, message)
+            rest, raw = cut(message)
+            request = parse(messages.ModelInferRequest, rest)
             id = request.id
             plan = self._find(request.model_name, request.model_version)
             slot = None if plan.interface.is_decoupled else self._new_slot()
-            asked = read_asked(request, plan, self._desk.regions)
+            asked = read_asked(request, plan, self._desk.regions, raw)
             self._access.forward(asked, self._call.metadata)
             pending = Pending(plan, asked, self._hear)
             self._open[pending] = slot

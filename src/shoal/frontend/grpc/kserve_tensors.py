@@ -39,8 +39,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {  # of the parameters that the server it
 }
 
 
-def read_asked(request: messages.ModelInferRequest, plan: Plan, regions: Regions) -> Asked:
-    """Read what is asked for; what is raised leaves nothing lent."""
+def read_asked(request: messages.ModelInferRequest, plan: Plan, regions: Regions, raw: Sequence[Buffer] = ()) -> Asked:
+    """Read what is asked for, its tensors in the message or beside it; what is raised leaves nothing lent."""
     controls = read_controls(request.parameters)
     wishes: dict[str, Wish] = {}
     tensors: list[Tensor] = []
@@ -51,7 +51,7 @@ def read_asked(request: messages.ModelInferRequest, plan: Plan, regions: Regions
                 raise InvalidInput(f"output '{output.name}' is requested twice")
             wishes[output.name] = _wish(output, regions)
         plan.check_wishes(wishes, binary=True)
-        _read_tensors(request, plan, regions, tensors)
+        _read_tensors(request, plan, regions, tensors, raw or request.raw_input_contents)
     except BaseException:
         asked.release()
         raise
@@ -100,13 +100,21 @@ def read_controls(parameters: Mapping[str, Any]) -> Controls:
 
 def write_answer(plan: Plan, asked: Asked, result: Result) -> messages.ModelInferResponse:
     """Make the message of one answer; every output has an entry of bytes, an empty one where they lie elsewhere."""
+    response, tensors = write_head(plan, asked, result)
+    response.raw_output_contents.extend(map(bytes, tensors))
+    return response
+
+
+def write_head(plan: Plan, asked: Asked, result: Result) -> tuple[messages.ModelInferResponse, list[memoryview]]:
+    """Make the message of one answer, and give beside it the bytes of the outputs."""
     answer, buffers = answers.read(result)
     response = messages.ModelInferResponse(model_name=plan.model.name, model_version=plan.model.version, id=asked.id)
     set_parameters(response, answer.parameters)
+    tensors = []
     for head, data, _ in answers.outputs_of(plan, asked, answer, buffers):
         response.outputs.add(name=head.name, datatype=head.datatype, shape=head.shape)
-        response.raw_output_contents.append(bytes(data))
-    return response
+        tensors.append(data)
+    return response, tensors
 
 
 def set_parameters(response: messages.ModelInferResponse, parameters: Mapping[str, Any]) -> None:
@@ -126,8 +134,9 @@ def set_parameters(response: messages.ModelInferResponse, parameters: Mapping[st
             parameter.string_param = str(value)
 
 
-def _read_tensors(request: messages.ModelInferRequest, plan: Plan, regions: Regions, tensors: list[Tensor]) -> None:
-    raw: Sequence[bytes] = request.raw_input_contents
+def _read_tensors(
+    request: messages.ModelInferRequest, plan: Plan, regions: Regions, tensors: list[Tensor], raw: Sequence[Buffer]
+) -> None:
     model, taken = plan.model.name, 0
     for tensor in request.inputs:
         name = tensor.name
@@ -142,7 +151,7 @@ def _read_tensors(request: messages.ModelInferRequest, plan: Plan, regions: Regi
                 )
             if taken >= len(raw):
                 raise InvalidInput(f"unable to find data for input tensor '{name}' for model '{model}' in request.")
-            data = raw[taken]
+            data = regions.keep(raw[taken])
             taken += 1
         else:
             data = _typed(tensor, model)

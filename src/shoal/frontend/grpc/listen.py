@@ -16,6 +16,7 @@ from shoal.frontend.grpc.torchserve_management import Actions, TorchServeManagem
 from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.http2.server import Http2Listener
 from shoal.frontend.kserve.parts import Parts
+from shoal.frontend.listen import Listen, Listening
 from shoal.frontend.tokens import Tokens
 
 
@@ -29,7 +30,8 @@ def grpc_listeners(
     tokens: Tokens | None,
     kserve: Parts | None,
     tls: ssl.SSLContext | None,
-) -> dict[str, Http2Listener]:
+    listen: Listen = Http2Listener,
+) -> dict[str, Listening]:
     """Make a listener for each API that has a port, by name; none of them is started."""
 
     def authorise(metadata: Sequence[tuple[bytes, bytes]], api: Api) -> None:
@@ -59,9 +61,7 @@ def grpc_listeners(
     }
     limits = Http2Limits(max_message=config.max_request_size, max_connections=config.max_connections)
     return {
-        name: Http2Listener(
-            services, replace(limits, max_age=age, max_age_grace=grace), host=host, port=port, ssl_context=tls
-        )
+        name: listen(services, replace(limits, max_age=age, max_age_grace=grace), host=host, port=port, ssl_context=tls)
         for name, (host, port, services, age, grace) in plan.items()
         if port >= 0
     }

@@ -12,6 +12,7 @@ from shoal.frontend.http2.heads import Head
 from shoal.frontend.http2.hpack import Field
 from shoal.frontend.http2.messages import PREFIX, Messages
 from shoal.frontend.rpc import Code
+from shoal.payload import Buffer
 
 FAILED: Final = "the server failed on this call; its log says why"
 
@@ -45,7 +46,7 @@ class Link(Protocol):
         """Send a header block."""
         ...
 
-    def enqueue(self, call: "Http2Call", message: bytes) -> None:
+    def enqueue(self, call: "Http2Call", message: bytes, *more: Buffer) -> None:
         """Send a message as far as the windows go, and the rest when they open."""
         ...
 
@@ -125,12 +126,14 @@ class Http2Call:
         """Whether more may be sent now."""
         return not self.is_over and self._link is not None and self._unsent < self._link.max_send_buffer
 
-    def send(self, message: bytes) -> None:
-        """Send one message; the head goes before the first."""
+    def send(self, message: bytes, *more: Buffer) -> None:
+        """Send one message; the head goes before the first. Pieces of a large one are not copied."""
         link = self._link
         if link is None or self.is_over:
             return
         size = len(message) + PREFIX
+        if more:
+            size += sum(map(len, more))
         if (
             size > self._window
             or size > link.window
@@ -142,8 +145,10 @@ class Http2Call:
             if not self._has_begun:
                 self._has_begun = True
                 link.put_block(self._stream, answers.HEAD, False)
-            link.enqueue(self, message)
+            link.enqueue(self, message, *more)
             return
+        if more:
+            message = b"".join((message, *more))
         self._window -= size
         link.window -= size
         stream = self._stream
@@ -206,16 +211,15 @@ class Http2Call:
         """It is writable again."""
         run(self.on_drained)
 
-    def begin_queue(self, message: bytes) -> None:
+    def begin_queue(self, *pieces: Buffer) -> None:
         """Queue a whole message."""
-        size = len(message) + PREFIX
+        size = sum(map(len, pieces)) + PREFIX
         if not self._unsent:
             self._queue: deque[bytes | memoryview] = deque()
             self._tail = b""
             self._is_ready = self._was_full = False
         self._queue.append(_pack_prefix(0, size - PREFIX))
-        if message:
-            self._queue.append(memoryview(message))
+        self._queue.extend(memoryview(piece) for piece in pieces if len(piece))
         self._unsent += size
 
     def take(self, size: int) -> list[bytes | memoryview]:

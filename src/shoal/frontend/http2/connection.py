@@ -41,6 +41,7 @@ from shoal.frontend.hub import Hub, address_of
 from shoal.frontend.rpc import Services
 
 MAX_PARTS: Final = 64  # pieces of a frame kept apart before they are joined
+MUCH: Final = 32 * 1024  # bytes that are not copied only because a frame was begun before them
 MAX_METHOD: Final = 10  # letters of a method of HTTP/1.1
 LINGER_TIME: Final = 2.0
 LINGER_BYTES: Final = 16 * 2**20
@@ -109,14 +110,20 @@ class Http2Connection(Streams, asyncio.Protocol):
                 if len(self._parts) > MAX_PARTS:
                     self._parts = [b"".join(self._parts)]
                 return
+            if self._phase == OPEN and len(data) > MUCH and self._need > HEAD_SIZE:
+                self._end_frame(data)
+                return
             data = b"".join(self._parts)
             self._parts.clear()
         if self._phase > OPEN:
             self._discard(len(data))
             return
+        self._take(data, 0)
+
+    def _take(self, data: bytes, at: int) -> None:
         self.is_awake = True
         try:
-            self._read(data, self._begin(data) if self._phase == NEW else 0)
+            self._read(data, self._begin(data) if self._phase == NEW else at)
         except Fault as fault:
             self._fail(fault.code, str(fault))
         except Exception:
@@ -124,9 +131,30 @@ class Http2Connection(Streams, asyncio.Protocol):
             self._fail(ErrorCode.INTERNAL_ERROR, "the server failed; its log says why")
         self.flush()
 
+    def _end_frame(self, data: bytes) -> None:
+        """Take the rest of a frame out of much that came in; what follows is read where it lies."""
+        at = len(data) - (self._have - self._need)
+        self._parts[-1] = data[:at]
+        frame = b"".join(self._parts)
+        self._parts.clear()
+        self._take(frame, 0)
+        if self._phase > OPEN:
+            self._discard(len(data) - at)
+        elif at < len(data):
+            self._take(data, at)
+
     def eof_received(self) -> bool:
         """The client sends no more: no call of its can go on, for lack of windows and acknowledgements."""
         return False
+
+    def hold(self, is_held: bool) -> None:
+        """Read nothing for a while, or read on: what services take is out of their hands for now."""
+        if self._phase == CLOSED or self._transport.is_closing():
+            return
+        if is_held:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
 
     # Reading
 

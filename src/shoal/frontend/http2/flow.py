@@ -11,6 +11,7 @@ from shoal.frontend.http2.frames import DATA, DEFAULT_FRAME, DEFAULT_WINDOW, Err
 from shoal.frontend.http2.hpack import EMPTY_TABLE
 from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.hub import Hub
+from shoal.payload import Buffer
 
 JOINED: Final = 32 * 1024  # up to this size one copy is cheaper than a vector
 MAX_UNREAD: Final = 16 * 2**20  # heads and control frames, which no window holds back, that a client lets pile up
@@ -76,12 +77,12 @@ class Outgoing:
             block = EMPTY_TABLE + block
         self.put(headers(stream, block, is_end, self.frame_size))
 
-    def enqueue(self, call: Http2Call, message: bytes) -> None:
+    def enqueue(self, call: Http2Call, message: bytes, *more: Buffer) -> None:
         """Send a message as far as the windows go, and the rest when they open."""
         if not call._unsent:
             call._moved = self.hub.now
         before = call._unsent
-        call.begin_queue(message)
+        call.begin_queue(message, *more)
         self._queued += call._unsent - before
         if self.write_deadline == math.inf:
             self.write_deadline = self.hub.now + self._limits.write_timeout

@@ -7,6 +7,8 @@ from typing import Final
 from shoal.frontend.rpc import Code
 
 PREFIX: Final = 5
+MAX_PIECES: Final = 64  # of a message that are kept apart whatever their size
+SMALL: Final = 2048  # bytes that a piece has at least on the average, where there are more
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 
 
@@ -19,48 +21,57 @@ class Refused(Exception):
 
 
 class Messages:
-    """The messages of one call as they come in."""
+    """The messages of one call as they come in. Pieces are looked at where they came, and joined once all are there."""
 
-    __slots__ = ("_buffer", "_encoding", "_is_compressed", "_limit", "_missing", "held")
+    __slots__ = ("_encoding", "_is_compressed", "_limit", "_pieces", "_prefix", "_size", "held", "missing")
 
     def __init__(self, encoding: bytes, limit: int) -> None:
         self._encoding = encoding
         self._limit = limit
-        self._buffer = bytearray()  # the prefix while it is not whole, then the message
-        self._missing = -1  # bytes of the message still to come; negative while the prefix is not whole
+        self._prefix = b""  # as far as it came
+        self._pieces: list[bytes | memoryview] = []
+        self._size = 0  # of the pieces
+        self.missing = -1  # bytes of the message still to come; negative while the prefix is not whole
         self._is_compressed = False
         self.held = 0  # bytes that are part of a message not whole yet
 
     def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
         """The messages that are whole with this data; raises `Refused` after those before the bad one."""
         at, size = 0, len(data)
-        buffer = self._buffer
         while at < size:
-            if self._missing < 0:
-                stop = min(size, at + PREFIX - len(buffer))
-                buffer += data[at:stop]
+            if self.missing < 0:
+                stop = min(size, at + PREFIX - len(self._prefix))
+                self._prefix += data[at:stop]
                 at = stop
-                if len(buffer) < PREFIX:
+                if len(self._prefix) < PREFIX:
                     break
                 self._open()
-            stop = min(size, at + self._missing)
-            buffer += data[at:stop]
-            self._missing -= stop - at
-            at = stop
-            if not self._missing:
-                message = bytes(buffer)
-                buffer.clear()
-                self._missing = -1
-                self.held = 0
+            stop = min(size, at + self.missing)
+            if stop > at:
+                self._add(data[at:stop], stop - at)
+                at = stop
+            if not self.missing:
+                message = b"".join(self._pieces)
+                self._pieces.clear()
+                self._size, self.missing, self.held = 0, -1, 0
                 yield decompress(message, self._encoding, self._limit) if self._is_compressed else message
-        self.held = len(buffer) + (PREFIX if self._missing >= 0 else 0)
+        self.held = self._size + (PREFIX if self.missing >= 0 else len(self._prefix))
 
     def _open(self) -> None:
-        flag, size = self._buffer[0], int.from_bytes(self._buffer[1:PREFIX], "big")
-        self._buffer.clear()
+        flag, size = self._prefix[0], int.from_bytes(self._prefix[1:PREFIX], "big")
+        self._prefix = b""
         check_prefix(flag, size, self._encoding, self._limit)
         self._is_compressed = flag == 1
-        self._missing = size
+        self.missing = size
+
+    def _add(self, piece: bytes | memoryview, size: int) -> None:
+        """Keep a piece; many small ones would hold far more memory than they have bytes, and are joined."""
+        pieces = self._pieces
+        pieces.append(piece)
+        self._size += size
+        self.missing -= size
+        if len(pieces) > MAX_PIECES and self._size < SMALL * len(pieces):
+            self._pieces = [b"".join(pieces)]
 
 
 def check_prefix(flag: int, size: int, encoding: bytes, limit: int) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+from collections.abc import Sequence
 
 from shoal.frontend.http2.connection import Http2Connection
 from shoal.frontend.http2.deadlines import Deadlines
@@ -14,7 +16,8 @@ from shoal.frontend.rpc import Services
 class Http2Listener:
     """Accepts connections for the services. `start` binds; `drain` ends everything that was started.
 
-    The TLS context is this listener's own: it is made to offer HTTP/2 and nothing else.
+    The TLS context is this listener's own: it is made to offer HTTP/2 and nothing else. `sockets` are bound already;
+    then there is no other address.
     """
 
     def __init__(
@@ -22,28 +25,31 @@ class Http2Listener:
         services: Services,
         limits: Http2Limits,
         *,
-        host: str,
-        port: int,
+        host: str = "",
+        port: int = 0,
+        sockets: Sequence[socket.socket] = (),
         ssl_context: ssl.SSLContext | None = None,
         backlog: int = 2048,
+        hub: Hub | None = None,
     ) -> None:
         self._services = services
         self._limits = limits
         self._host = host
         self._port = port
+        self._sockets = sockets
         self._ssl = ssl_context
         self._backlog = backlog
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._deadlines: Deadlines | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self.hub = Hub()
+        self.hub = hub or Hub()
 
     @property
     def address(self) -> str:
         """Where it listens, as a client writes it: host:port."""
-        if self._server is None:
+        if not self._servers:
             raise RuntimeError("the listener has no address before it is started, or after it is drained")
-        host, port = self._server.sockets[0].getsockname()[:2]
+        host, port = self._servers[0].sockets[0].getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> None:
@@ -53,21 +59,29 @@ class Http2Listener:
         self.hub.sweep(loop.time())
         if self._ssl is not None:
             self._ssl.set_alpn_protocols(["h2"])
-        self._server = await loop.create_server(
-            self._connection,
-            self._host,
-            self._port,
-            ssl=self._ssl,
-            backlog=self._backlog,
-            ssl_handshake_timeout=self._limits.head_timeout if self._ssl else None,
-        )
+        handshake = self._limits.head_timeout if self._ssl else None
+        if not self._sockets:
+            server = await loop.create_server(
+                self._connection,
+                self._host,
+                self._port,
+                ssl=self._ssl,
+                backlog=self._backlog,
+                ssl_handshake_timeout=handshake,
+            )
+            self._servers.append(server)
+        for sock in self._sockets:
+            server = await loop.create_server(
+                self._connection, sock=sock, ssl=self._ssl, backlog=self._backlog, ssl_handshake_timeout=handshake
+            )
+            self._servers.append(server)
         self._sweep()
 
     async def drain(self, timeout: float) -> None:
         """Take nothing new, finish what was taken, and cut what is left after `timeout` seconds."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
         self.hub.finish()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.hub.emptied(), timeout)

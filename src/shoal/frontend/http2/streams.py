@@ -222,7 +222,11 @@ class Streams(Control):
         if not size:
             self._spend_idle()
         call._taken += size
-        if call._taken * 2 > self._limits.stream_window:
+        window = self._limits.stream_window
+        if call._taken * 2 > window:
+            left, messages = window - call._taken, call._messages
+            if messages is not None and 0 <= messages.missing - size <= left and left * 8 > window:
+                return  # the rest of its message fits
             self.put(window_update(call._stream, call._taken))
             call._taken = 0
 

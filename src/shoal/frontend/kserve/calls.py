@@ -107,10 +107,10 @@ class InferCall(Call):
             return
         head = (BYTES % head_size if head_size else JSON) + timing(request)
         self.gone()
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self._packing is None:
-            exchange.respond(200, body, head)
+            exchange.respond_parts(200, pieces, head)
             return
+        body = b"".join(pieces)
         head += b"Content-Encoding: %b\r\n" % self._packing.encode()
         if len(body) <= PACKED_AT_ONCE:
             exchange.respond(200, pack(bytes(body), self._packing), head)

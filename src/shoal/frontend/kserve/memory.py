@@ -19,6 +19,7 @@ MOST_REGIONS = 4096
 LONGEST_NAME = 255
 RESERVED = "triton_python_backend_shm_region_"
 LARGEST = 2**63 - 1
+INLINE = 16 * 1024  # bytes of an input up to which it travels with its batch
 OFF = "the client shared memory APIs are off on this server"
 Lend = Callable[[int], Block | None]
 
@@ -158,6 +159,14 @@ class Regions:
         except BaseException:
             block.release()
             raise
+        return block
+
+    def keep(self, data: Buffer) -> Buffer | Block:
+        """Put a large input where its worker reads it in place; a small one travels as it is."""
+        size = len(data)
+        if size <= INLINE or (block := self._lend(size)) is None:
+            return data
+        block.view[:size] = data
         return block
 
     def window(self, name: str, at: int, size: int) -> Window:

@@ -64,7 +64,8 @@ class Agent(asyncio.Protocol):
                 asyncio.get_running_loop().call_later(GRACE, self._give_up, self._task)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Leave."""
+        """Leave; there is nobody to report to any more."""
+        self._transport = None
         self._gone.set()
 
     async def _do(self, load: Load) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,12 +11,11 @@ from typing import Any
 import click
 import msgspec
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
 from shoal.archive.source import find_source
 from shoal.errors import InvalidInput, ServingError
-from shoal.tools import drawing, machine, units
+from shoal.tools import machine, units
 from shoal.tools.bench import compare as comparing
 from shoal.tools.bench import plan, text
 from shoal.tools.bench.live import View
@@ -37,10 +35,10 @@ from shoal.tools.bench.target import (
     with_tensors,
 )
 from shoal.tools.bench.tensors import read_shapes
-from shoal.tools.files import base_of, check_writable, write_whole
+from shoal.tools.files import base_of, check_writable
+from shoal.tools.reports import err, out, write_report
 from shoal.tools.samples import Sample, read_samples
 
-err = Console(stderr=True, highlight=False)
 INTERRUPTED = 130
 
 
@@ -125,7 +123,6 @@ def bench(target: str | None, compare: tuple[str, str] | None, **options: Any) -
 
 
 def _settings(options: dict[str, Any]) -> Settings:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return Settings(
         window=options["window"],
         warmup=options["warmup"],
@@ -133,7 +130,7 @@ def _settings(options: dict[str, Any]) -> Settings:
         most_windows=options["max_windows"],
         timeout=options["timeout"],
         connections=options["connections"],
-        processes=options["processes"] or max(1, min(4, cores // 2)),
+        processes=options["processes"] or max(1, min(4, machine.cores() // 2)),
     )
 
 
@@ -190,11 +187,11 @@ async def _load(target: Target, requests: list[bytes], settings: Settings, steps
 def _show(report: Report) -> None:
     if not report.levels:
         return
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    out.print(text.level_table(report.levels))
+    printed = out()
+    printed.print(text.level_table(report.levels))
     for level in report.levels:
         for line in (*text.server_lines(level), *text.error_lines(level), *text.note_lines(level)):
-            out.print(line, markup=False, soft_wrap=True)
+            printed.print(line, markup=False, soft_wrap=True)
 
 
 def _write(report: Report, base: Path) -> None:
@@ -204,13 +201,7 @@ def _write(report: Report, base: Path) -> None:
         "json": msgspec.json.encode(report) + b"\n",
         "html": to_html(report),
     }
-    written = [write_whole(base.with_name(f"{base.name}.{ending}"), data) for ending, data in files.items()]
-    picture = base.with_name(f"{base.name}.png")
-    if problem := drawing.draw("bench", written[2], picture):
-        err.print(f"no picture: {problem}", markup=False, soft_wrap=True)
-    else:
-        written.append(picture)
-    click.echo(f"wrote {', '.join(map(str, written))}")
+    write_report("bench", base, files)
 
 
 def _leave(report: Report, output: str) -> None:
@@ -248,7 +239,7 @@ def _compare(before: str, after: str) -> None:
             change.verdict,
             style=styles[change.verdict],
         )
-    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(drawn)
+    out().print(drawn)
 
 
 def _signed(share: float) -> str:

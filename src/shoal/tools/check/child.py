@@ -4,8 +4,6 @@ Batches go through the worker's own reading, stages and writing, and what a fron
 what each sample was told alone.
 """
 
-import socket
-import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -13,17 +11,14 @@ import msgspec
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed
 from shoal.payload import Buffer
+from shoal.tools.bare import batch_of, channel_of_parent, pipeline_of
 from shoal.tools.check.judge import Heard, Judge
 from shoal.tools.check.messages import Load, Loaded, RunThese, Unloadable, Verdict, Verdicts, decode_order
 from shoal.tools.samples import Sample
-from shoal.wire.channel import BlockingChannel
-from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Piece, Pieces, Run
+from shoal.wire.messages import Answered, Ended, Failure, Piece, Pieces
 from shoal.worker.backends import choice
-from shoal.worker.batch import Batch
-from shoal.worker.pipeline import Inline
 from shoal.worker.program import Program
 from shoal.worker.proof import Tolerance
-from shoal.worker.template import die_with
 
 ALIKE = "all samples have one answer"  # the text of a batch's first verdict, where mixing them up could not be seen
 NOTHING = Failure("handler", "it got no answer at all")
@@ -31,9 +26,7 @@ NOTHING = Failure("handler", "it got no answer at all")
 
 def main() -> None:
     """Entry point: SOCKET_FD PARENT_PID."""
-    fd, parent = map(int, sys.argv[1:3])
-    die_with(parent)
-    channel = BlockingChannel(socket.socket(fileno=fd))
+    channel = channel_of_parent()
     received = channel.receive()
     load = decode_order(received[0]) if received else None
     if not isinstance(load, Load):
@@ -55,7 +48,7 @@ class Bench:
     """Runs batches of one program and judges them."""
 
     def __init__(self, program: Program, samples: Sequence[Sample], judge: Judge) -> None:
-        self._pipeline = Inline(program, None, _ignore, _never)
+        self._pipeline = pipeline_of(program)
         self._samples = samples
         self._judge = judge
 
@@ -64,9 +57,8 @@ class Bench:
         if not numbers:
             return Verdicts([Verdict("same", "" if self._judge.are_told_apart() else ALIKE)])
         chosen = [self._samples[number] for number in numbers]
-        items = [Item([PartHead("body", sample.content_type, len(sample.body))]) for sample in chosen]
         ear = Ear(len(chosen))
-        self._pipeline.submit(Batch(Run(1, 0, items), memoryview(b"".join(sample.body for sample in chosen)), ear))
+        self._pipeline.submit(batch_of(chosen, ear))
         return Verdicts([self._judge.judge(number, heard) for number, heard in zip(numbers, ear.heard(), strict=True)])
 
 
@@ -111,14 +103,6 @@ class Ear:
         if failure is not None or head is None:
             return failure or self._failure or NOTHING
         return bytes(self._bodies[place]), head.content_type, head
-
-
-def _ignore(batch: Batch) -> None:
-    """Nobody counts batches here."""
-
-
-def _never() -> None:
-    """Nobody cancels here."""
 
 
 if __name__ == "__main__":

@@ -6,18 +6,17 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
 
 from shoal.errors import InvalidInput
 from shoal.tools import units
 from shoal.tools.check.messages import decode_report
 from shoal.tools.check.trial import SIZES, Checked, Trial, load
 from shoal.tools.profile.measure import holding
-from shoal.tools.profile.source import parameters_of, settings_of
+from shoal.tools.profile.source import overrides_of, settings_of
+from shoal.tools.reports import err
 from shoal.tools.samples import Sample, read_samples
 from shoal.worker.proof import ABSOLUTE, RELATIVE, Tolerance
 
-err = Console(stderr=True, highlight=False)
 CHILD = "shoal.tools.check.child"
 LARGEST = 4096
 MOST_SHOWN = 16  # numbers of an order
@@ -54,9 +53,7 @@ def check(model: str, inputs: tuple[str, ...], is_json: bool, **options: Any) ->
     """
     samples = read_samples(inputs, options["content_type"])
     sizes = _sizes(options["batch_sizes"])
-    overrides = {key: options[key] for key in ("handler", "device") if options[key]}
-    if options["parameters"]:
-        overrides["parameters"] = parameters_of(options["parameters"])
+    overrides = overrides_of(options)
     tolerance = Tolerance(options["tolerance"], min(ABSOLUTE, options["tolerance"]))
     found = _checked(model, overrides, samples, sizes, tolerance, options["seed"], options["time_limit"])
     if is_json:

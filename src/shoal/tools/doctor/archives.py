@@ -9,13 +9,14 @@ from pathlib import Path, PurePath
 
 from shoal.archive.checks import check_requirements
 from shoal.archive.entries import Limits
-from shoal.archive.manifest import Manifest, read_manifest, read_settings
+from shoal.archive.manifest import Manifest, read_manifest
+from shoal.archive.material import material_of
 from shoal.archive.store import place_of, stem_of
 from shoal.archive.unpack import unpack
 from shoal.archive.workflow import MANIFEST as WORKFLOW
 from shoal.archive.workflow import read_specification
 from shoal.config.deployment import Deployment
-from shoal.config.registration import Material, register
+from shoal.config.registration import register
 from shoal.errors import ServingError
 from shoal.tools.doctor.findings import Finding, Subject
 from shoal.tools.doctor.imports import check_imports, missing_handler
@@ -85,18 +86,7 @@ def _findings(folder: Path, manifest: Manifest, deployment: Deployment) -> Itera
 def _settings(folder: Path, manifest: Manifest, deployment: Deployment) -> Iterator[Finding]:
     """Register it as the server would, and tell of every note."""
     try:
-        settings = read_settings(folder, manifest.config_file, MOST) if manifest.config_file else {}
-        material = Material(
-            path=str(folder),
-            flavour=manifest.flavour or "torchserve",
-            name=manifest.name,
-            version=manifest.version,
-            handler=manifest.handler,
-            runtime=manifest.runtime,
-            envelope=manifest.envelope,
-            settings=settings,
-            stem="model",
-        )
+        material = material_of(folder, manifest, MOST, stem="model")
         made = register({}, material, deployment.tuning, deployment.defaults, at_startup=True)
     except ServingError as error:
         yield Finding("fails", str(error))

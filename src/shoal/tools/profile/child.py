@@ -7,7 +7,6 @@ the device has done its work, not until the call returned.
 import contextlib
 import dataclasses
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,23 +18,18 @@ import msgspec
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed
 from shoal.payload import Buffer
+from shoal.tools.bare import batch_of, channel_of_parent, pipeline_of
 from shoal.tools.profile.messages import Load, Loaded, Ran, RunOnce, Unloadable, decode_order
 from shoal.tools.samples import Sample
-from shoal.wire.channel import BlockingChannel
-from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Pieces, Run
+from shoal.wire.messages import Answered, Ended, Failure, Pieces
 from shoal.worker.backends import choice
-from shoal.worker.batch import Batch
 from shoal.worker.failures import OUT_OF_RESOURCES
-from shoal.worker.pipeline import Inline
 from shoal.worker.program import Program
-from shoal.worker.template import die_with
 
 
 def main() -> None:
     """Entry point: SOCKET_FD PARENT_PID."""
-    fd, parent = map(int, sys.argv[1:3])
-    die_with(parent)
-    channel = BlockingChannel(socket.socket(fileno=fd))
+    channel = channel_of_parent()
     received = channel.receive()
     load = decode_order(received[0]) if received else None
     if not isinstance(load, Load):
@@ -60,7 +54,7 @@ class Bench:
 
     def __init__(self, program: Program, samples: Sequence[Sample]) -> None:
         stages = tuple(dataclasses.replace(stage, call=_finished(stage.call)) for stage in program.stages)
-        self._pipeline = Inline(dataclasses.replace(program, stages=stages), None, _ignore, _never)
+        self._pipeline = pipeline_of(dataclasses.replace(program, stages=stages))
         self._samples = samples
         self._number = 0
 
@@ -68,10 +62,8 @@ class Bench:
         """Run one batch."""
         chosen = [self._samples[(self._number + place) % len(self._samples)] for place in range(size)]
         self._number += size
-        items = [Item([PartHead("body", sample.content_type, len(sample.body))]) for sample in chosen]
-        data = memoryview(b"".join(sample.body for sample in chosen))
         ear = Ear()
-        batch = Batch(Run(1, 0, items), data, ear)
+        batch = batch_of(chosen, ear)
         synchronise()
         reset_peaks()
         began = time.perf_counter()
@@ -166,14 +158,6 @@ def _cuda() -> Any:
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     return cuda if cuda is not None and cuda.is_initialized() else None
-
-
-def _ignore(batch: Batch) -> None:
-    """Nobody counts batches here."""
-
-
-def _never() -> None:
-    """Nobody cancels here."""
 
 
 if __name__ == "__main__":

@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from shoal.config.profile import beside
 from shoal.errors import InvalidInput
-from shoal.tools import drawing, units
+from shoal.tools import units
 from shoal.tools.files import base_of, check_writable, write_whole
 from shoal.tools.profile import report
 from shoal.tools.profile.measure import Measured, holding, load, measure
 from shoal.tools.profile.rules import SIZES, Limits
-from shoal.tools.profile.source import parameters_of, settings_of
+from shoal.tools.profile.source import overrides_of, settings_of
+from shoal.tools.reports import err, out, write_report
 from shoal.tools.samples import Sample, read_samples
 
-err = Console(stderr=True, highlight=False)
 LARGEST = 65536
 
 
@@ -57,10 +56,7 @@ def profile(model: str, inputs: tuple[str, ...], output: str, keep: bool, **opti
     limits = Limits(options["seconds"], 5, options["warmup"], options["time_limit"])
     if output:
         check_writable(base_of(output))
-    overrides = {key: options[key] for key in ("handler", "device") if options[key]}
-    if options["parameters"]:
-        overrides["parameters"] = parameters_of(options["parameters"])
-    found, is_interrupted = _measured(model, overrides, samples, sizes, limits)
+    found, is_interrupted = _measured(model, overrides_of(options), samples, sizes, limits)
     made = report.profile_of(model, [sample.name for sample in samples], found, options["latency_goal"] or 0.0)
     if not made.rows:
         raise InvalidInput(f"{model} could not be measured: {made.stopped or 'interrupted before the first size'}")
@@ -105,11 +101,13 @@ def _progress(count: int) -> Iterator[tuple[Progress, TaskID]]:
 
 
 def _show(made: report.Profile) -> None:
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    out.print(f"{made.model}: {made.handler} on {made.device}, {units.show_bytes(made.memory)} resident", markup=False)
-    out.print(report.table(made))
+    printed = out()
+    printed.print(
+        f"{made.model}: {made.handler} on {made.device}, {units.show_bytes(made.memory)} resident", markup=False
+    )
+    printed.print(report.table(made))
     for text in report.findings(made):
-        out.print(text, markup=False, soft_wrap=True)
+        printed.print(text, markup=False, soft_wrap=True)
 
 
 def _write(made: report.Profile, output: str, kept: Path | None) -> None:
@@ -117,14 +115,5 @@ def _write(made: report.Profile, output: str, kept: Path | None) -> None:
         click.echo(f"kept {write_whole(beside(kept), report.to_json(made))}")
     if not output:
         return
-    base = base_of(output)
-    written = [
-        write_whole(base.with_name(f"{base.name}.md"), report.to_markdown(made)),
-        write_whole(base.with_name(f"{base.name}.json"), report.to_json(made)),
-    ]
-    picture = base.with_name(f"{base.name}.png")
-    if problem := drawing.draw("profile", written[1], picture):
-        err.print(f"no picture: {problem}", markup=False, soft_wrap=True)
-    else:
-        written.append(picture)
-    click.echo(f"wrote {', '.join(map(str, written))}")
+    files: dict[str, str | bytes] = {"md": report.to_markdown(made), "json": report.to_json(made)}
+    write_report("profile", base_of(output), files)

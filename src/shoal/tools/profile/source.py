@@ -33,6 +33,12 @@ def settings_of(model: str, overrides: Mapping[str, Any]) -> Iterator[ModelConfi
         intake.close()
 
 
+def overrides_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what the options --handler, --device and --parameter say, as a model's settings."""
+    found = {key: options[key] for key in ("handler", "device") if options[key]}
+    return {**found, "parameters": parameters_of(options["parameters"])} if options["parameters"] else found
+
+
 def parameters_of(texts: Sequence[str]) -> dict[str, Any]:
     """Read NAME=VALUE; a value that is JSON is what it says, anything else is text."""
     found: dict[str, Any] = {}

@@ -1,7 +1,6 @@
 """`shoal tune`: finds the settings of a model that do best under a load, by trying them."""
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,30 +10,28 @@ from typing import Any
 import click
 import msgspec
 import uvloop
-from rich.console import Console
 from rich.table import Table
 
 from shoal.archive.source import find_source, name_of
 from shoal.config.load import read_file
 from shoal.errors import ConfigError, InvalidInput
-from shoal.tools import drawing, units
+from shoal.tools import machine, units
 from shoal.tools.bench import plan as loads
 from shoal.tools.bench.plan import Settings
 from shoal.tools.bench.tensors import read_shapes
-from shoal.tools.files import base_of, check_writable, write_whole
-from shoal.tools.profile.source import parameters_of
+from shoal.tools.files import base_of, check_writable
+from shoal.tools.profile.source import overrides_of
+from shoal.tools.reports import err, out, write_report
 from shoal.tools.samples import Sample, read_samples
 from shoal.tools.tune.goal import Goals, read_goals, show_figures
 from shoal.tools.tune.hosts import Host, Native, Triton, triton_model
 from shoal.tools.tune.page import to_html
 from shoal.tools.tune.report import COLUMNS, Report, bought_lines, cells, report_of, to_markdown
-from shoal.tools.tune.search import TOP
 from shoal.tools.tune.setting import Setting, setting_of
 from shoal.tools.tune.space import DELAYS, LIMITS, Space
 from shoal.tools.tune.trials import Plan, Run
 from shoal.tools.tune.tuner import Found, Tuner
 
-err = Console(stderr=True, highlight=False)
 INTERRUPTED = 130
 LISTENERS = ("port", "management_port", "metrics_port", "grpc_port", "unix_socket", "host", "management_host")
 
@@ -52,7 +49,7 @@ LISTENERS = ("port", "management_port", "metrics_port", "grpc_port", "unix_socke
 @click.option("--delays", default="", metavar="LIST", help="Waits for one, ms.  [default: 1,5,20,50]")
 @click.option("--workers", default="", metavar="LIST", help="Processes to try.  [default: to the cores]")
 @click.option("--instances", default="1,2", metavar="LIST", help="Threads in each to try.  [default: 1,2]")
-@click.option("--window", type=units.DURATION, default="2s", help="The longest look at a setting.  [default: 2s]")
+@click.option("--window", type=units.DURATION, default="2s", help="A look at a setting, at most.  [default: 2s]")
 @click.option("--warmup", type=units.DURATION, default="500ms", help="Before each look.  [default: 500ms]")
 @click.option("--time-limit", type=units.DURATION, default="5m", help="For everything.  [default: 5m]")
 @click.option("--timeout", type=units.DURATION, default="30s", help="Of a request.  [default: 30s]")
@@ -65,7 +62,7 @@ LISTENERS = ("port", "management_port", "metrics_port", "grpc_port", "unix_socke
 def tune(model: str, output: str, **options: Any) -> None:
     """Find the batching, workers and stages that serve MODEL best, by short loads on a real server.
 
-    The default is measured first and last; where it is as good as the best, that is what it says.
+    The default is measured first and beside the best at the end; where it is as good, that is what it says.
 
     \b
     Examples:
@@ -122,8 +119,7 @@ def _look(options: dict[str, Any]) -> Settings:
 
 
 def _space(options: dict[str, Any]) -> Space:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = [1 << power for power in range(8) if 1 << power <= max(2, cores)]
+    workers = [1 << power for power in range(8) if 1 << power <= max(2, machine.cores())]
     return Space(
         limits=sorted(units.levels(options["batch_sizes"], "--batch-sizes")) if options["batch_sizes"] else LIMITS,
         delays=_delays(options["delays"]) if options["delays"] else DELAYS,
@@ -144,9 +140,7 @@ def _delays(text: str) -> list[float]:
 
 def _host(model: str, options: dict[str, Any]) -> Host:
     """Find the model, and how it is served."""
-    more = {key: options[key] for key in ("handler", "device") if options[key]}
-    if options["parameters"]:
-        more["parameters"] = parameters_of(options["parameters"])
+    more = overrides_of(options)
     if not options["config_file"]:
         source = find_source(model)
         if (folder := triton_model(source)) is not None:
@@ -168,7 +162,7 @@ def _host(model: str, options: dict[str, Any]) -> Host:
 def _tuned(plan: Plan, space: Space, limit: float) -> Found:
     def on_run(run: Run) -> None:
         told = show_figures(run.figures) if run.figures else run.problem
-        look = "" if run.rung >= TOP else " (short look)"
+        look = "" if run.look == 1 else f" (look {run.look})"
         err.print(f"{run.began:5.0f} s  {run.setting.label}{look}: {told}", markup=False, soft_wrap=True)
 
     async def tuning() -> Found:
@@ -184,21 +178,21 @@ def _tuned(plan: Plan, space: Space, limit: float) -> Found:
 
 
 def _show(report: Report) -> None:
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    long = sorted((run for run in report.runs if run.rung >= TOP), key=lambda run: run.merit, reverse=True)
+    printed = out()
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for name in COLUMNS:
-        drawn.add_column(name, justify="left" if name in ("setting", "look", "") else "right", no_wrap=True)
-    for run in long[:10]:
-        drawn.add_row(*cells(run))
-    out.print(drawn)
+        drawn.add_column(name, justify="left" if name in ("setting", "") else "right", no_wrap=True)
+    for row in report.rows[:10]:
+        drawn.add_row(*cells(row))
+    printed.print(drawn)
     for line in bought_lines(report):
-        out.print(line, markup=False, soft_wrap=True)
+        printed.print(line, markup=False, soft_wrap=True)
     early = f"; ended early: {report.problem}" if report.problem else ""
-    out.print(f"{len(report.runs)} trials in {report.seconds:.0f} s{early}", markup=False, soft_wrap=True)
-    out.print(report.verdict.words, markup=False, soft_wrap=True, style="bold")
+    told = f"{len(report.runs)} looks at {len(report.rows)} settings in {report.seconds:.0f} s{early}"
+    printed.print(told, markup=False, soft_wrap=True)
+    printed.print(report.verdict.words, markup=False, soft_wrap=True, style="bold")
     if not report.verdict.is_default:
-        out.print(f"\n{next(iter(report.files.values()))}", markup=False, end="")
+        printed.print(f"\n{next(iter(report.files.values()))}", markup=False, end="")
 
 
 def _write(report: Report, base: Path) -> None:
@@ -207,10 +201,4 @@ def _write(report: Report, base: Path) -> None:
         "json": msgspec.json.encode(report) + b"\n",
         "html": to_html(report),
     }
-    written = [write_whole(base.with_name(f"{base.name}.{ending}"), data) for ending, data in files.items()]
-    picture = base.with_name(f"{base.name}.png")
-    if problem := drawing.draw("tune", written[1], picture):
-        err.print(f"no picture: {problem}", markup=False, soft_wrap=True)
-    else:
-        written.append(picture)
-    click.echo(f"wrote {', '.join(map(str, written))}")
+    write_report("tune", base, files)

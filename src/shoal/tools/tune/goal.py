@@ -1,8 +1,7 @@
 """Goals: what is wanted of a setting, and how well one that was measured does it."""
 
-import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -15,7 +14,6 @@ from shoal.tools.units import seconds, show, show_bytes, show_ms
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 LATENCIES = ("mean", *SHARES)
 SIZES = {"": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
-DRAWS = 200
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
 
 
@@ -79,18 +77,19 @@ def figures_of(pieces: Sequence[Piece], each: float) -> dict[str, float]:
 
 def merit_of(goals: Goals, level: Level, memory: int) -> Merit:
     """Judge what was measured; a setting that failed requests, or fell behind its rate, did not do what it must."""
-    return _judge(goals, level, memory)(figures_of(level.pieces, level.seconds_each))
-
-
-def draws_of(goals: Goals, level: Level, memory: int, *, draws: int = DRAWS, seed: int = 1) -> list[Merit]:
-    """Judge what might have been measured: as many slices of time, drawn with replacement, again and again."""
-    source = random.Random(seed)
-    judge = _judge(goals, level, memory)
-    draw: Callable[..., list[Piece]] = source.choices
-    return [
-        judge(figures_of(draw(level.pieces, k=len(level.pieces)), level.seconds_each))
-        for _ in range(draws if level.pieces else 0)
-    ]
+    figures = figures_of(level.pieces, level.seconds_each)
+    if not figures:
+        return FAILED
+    failed = level.error_count / max(1, level.error_count + level.answered)
+    behind = level.offered / level.throughput if level.offered and level.throughput else 1.0
+    known = {**figures, "memory": float(memory)}
+    over = [known[name] / limit - 1 for name, limit in goals.limits.items()]
+    over += [failed * 100] if failed else []
+    over += [behind - 1] if behind > 1 / 0.95 else []
+    if (worst := max(over, default=0.0)) > 0:
+        return Merit(0, -worst)
+    value = figures[goals.objective]
+    return Merit(1, value if goals.objective == "throughput" else 1 / value)
 
 
 def gain(merit: Merit, over: Merit) -> float:
@@ -102,38 +101,11 @@ def gain(merit: Merit, over: Merit) -> float:
     return merit.value - over.value
 
 
-def chance(one: Sequence[Merit], other: Sequence[Merit]) -> float:
-    """Give the share of draws in which one is better than the other; a half if nothing is known."""
-    pairs = list(zip(one, other, strict=False))
-    if not pairs:
-        return 0.5
-    return sum(1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs) / len(pairs)
-
-
 def show_figures(figures: dict[str, float]) -> str:
     """Write what was measured in a few words."""
     if not figures:
         return "no answers"
     return f"{show(figures['throughput'])}/s, p50 {show_ms(figures['p50'])} ms, p99 {show_ms(figures['p99'])} ms"
-
-
-def _judge(goals: Goals, level: Level, memory: int) -> Callable[[dict[str, float]], Merit]:
-    failed = level.error_count / max(1, level.error_count + level.answered)
-    behind = level.offered / level.throughput if level.offered and level.throughput else 1.0
-
-    def judge(figures: dict[str, float]) -> Merit:
-        if not figures:
-            return FAILED
-        known = {**figures, "memory": float(memory)}
-        over = [known[name] / limit - 1 for name, limit in goals.limits.items()]
-        over += [failed * 100] if failed else []
-        over += [behind - 1] if behind > 1 / 0.95 else []
-        if (worst := max(over, default=0.0)) > 0:
-            return Merit(0, -worst)
-        value = figures[goals.objective]
-        return Merit(1, value if goals.objective == "throughput" else 1 / value)
-
-    return judge
 
 
 def _figure(name: str, value: float) -> str:

@@ -1,21 +1,34 @@
 """What a tuning found: the recommended setting, what it is worth, what each knob bought, and every trial."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import msgspec
 
 from shoal.tools import machine
-from shoal.tools.tune.goal import Goals, Merit, chance, gain, show_figures
+from shoal.tools.tune.goal import Goals, Merit, show_figures
 from shoal.tools.tune.hosts import Host
-from shoal.tools.tune.search import LAST, TOP, Search
+from shoal.tools.tune.search import Search
 from shoal.tools.tune.setting import Setting, knob_label
 from shoal.tools.tune.trials import Run
 from shoal.tools.tune.tuner import Found
 from shoal.tools.units import show, show_bytes, show_ms
 
 RELEVANT = 0.03  # a gain below this is not worth a setting that somebody has to look after
-SURE = 0.95  # chance to be better
-COLUMNS = ("setting", "look", "answers/s", "p50 ms", "p99 ms", "rows/batch", "memory", "")
+COLUMNS = ("setting", "looks", "answers/s", "p50 ms", "p99 ms", "rows/batch", "memory", "")
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A setting and what its looks found together."""
+
+    setting: Setting
+    looks: int
+    merit: Merit
+    figures: dict[str, float]  # means of the looks
+    mean_rows: float
+    memory: int
+    errors: int
+    problem: str
 
 
 class Bought(msgspec.Struct, frozen=True):
@@ -35,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
     is_default: bool  # nothing should be changed
     is_met: bool  # the goal is kept
     gain: float | None  # over the default; None: the default does not do what it must
-    noise: float  # by which two measurements of the default differ
+    noise: float  # of that gain: what chance alone may have made, nineteen times of twenty
     words: str
 
 
@@ -52,17 +65,20 @@ class Report(msgspec.Struct, frozen=True):
     default: Setting
     bought: list[Bought]
     runs: list[Run]
-    front: list[int]  # numbers of the runs that no other beats in both throughput and p99
+    rows: list[Row]  # the best first
+    front: list[int]  # numbers of the rows that no other beats in both throughput and p99
     seconds: float
     files: dict[str, str]  # the recommended setting as it stands in each kind of file
     limits: dict[str, float] = {}
     problem: str = ""  # why it ended early
-    format: int = 1
+    format: int = 2
 
 
 def report_of(host: Host, goals: Goals, load: str, body: str, found: Found) -> Report:
     """Put it together."""
-    decided = verdict(found.search, goals, found.trials.runs)
+    search, runs = found.search, found.trials.runs
+    rows = rows_of(search, runs)
+    decided = verdict(search, goals, rows)
     return Report(
         model=host.name,
         goal=str(goals),
@@ -70,11 +86,12 @@ def report_of(host: Host, goals: Goals, load: str, body: str, found: Found) -> R
         body=body,
         machine=machine.facts(),
         verdict=decided,
-        best=found.search.best,
-        default=found.search.default,
-        bought=bought(found.search),
-        runs=found.trials.runs,
-        front=front(found.trials.runs),
+        best=search.best,
+        default=search.default,
+        bought=bought(search),
+        runs=runs,
+        rows=rows,
+        front=front(rows),
         seconds=found.seconds,
         files=host.files(decided.setting),
         limits=goals.limits,
@@ -82,67 +99,79 @@ def report_of(host: Host, goals: Goals, load: str, body: str, found: Found) -> R
     )
 
 
-def verdict(search: Search, goals: Goals, runs: Sequence[Run]) -> Verdict:
+def rows_of(search: Search, runs: Sequence[Run]) -> list[Row]:
+    """Take the looks at each setting together."""
+    found: dict[Setting, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.setting, []).append(run)
+    rows = [_row(search.looks.merit(setting), same) for setting, same in found.items()]
+    return sorted(rows, key=lambda row: search.looks.estimate(row.setting), reverse=True)
+
+
+def _row(merit: Merit, runs: Sequence[Run]) -> Row:
+    answered = [run for run in runs if run.figures]
+    names = answered[0].figures if answered else {}
+    return Row(
+        setting=runs[0].setting,
+        looks=len(runs),
+        merit=merit,
+        figures={name: fmean(run.figures[name] for run in answered) for name in names},
+        mean_rows=fmean(run.mean_rows for run in answered) if answered else 0.0,
+        memory=max(run.memory for run in runs),
+        errors=sum(sum(run.errors.values()) for run in runs),
+        problem=next((run.problem for run in runs if run.problem), ""),
+    )
+
+
+def verdict(search: Search, goals: Goals, rows: Sequence[Row]) -> Verdict:
     """Decide what to recommend: the best, unless the default is as good within noise."""
-    default, best = _merits(search, search.default), _merits(search, search.best)
-    noise = abs(gain(default[-1], default[0])) if len(default) > 1 and default[0].rank == default[-1].rank else 0.0
-    won = gain(best[-1], _middle(default))
-    sure = chance(_draws(search, search.best), _draws(search, search.default))
-    is_default = search.best == search.default or won <= max(RELEVANT, noise) or sure < SURE
+    won, noise = search.worth(search.best), search.doubt(search.best)
+    is_default = search.best == search.default or won <= max(RELEVANT, noise)
     chosen = search.default if is_default else search.best
-    is_met = (default if is_default else best)[-1].rank == 1
-    measured = show_figures(next((run.figures for run in reversed(runs) if run.setting == chosen), {}))
-    known = won if abs(won) != float("inf") and best[-1].rank == 1 else None
+    merit = search.looks.merit(chosen)
+    measured = show_figures(next((row.figures for row in rows if row.setting == chosen), {}))
+    known = won if abs(won) != float("inf") and merit.rank == 1 else None
     words = _words(search, chosen, won, noise, measured)
-    if not is_met:
+    if merit.rank != 1:
         words = f"nothing that was tried keeps the goal ({goals}); the nearest is {chosen.label}: {measured}"
-    return Verdict(chosen, is_default, is_met, known, noise, words)
+    return Verdict(chosen, is_default, merit.rank == 1, known, noise, words)
 
 
 def bought(search: Search) -> list[Bought]:
     """Tell what each changed knob is worth: put back alone, how much is lost."""
     found = []
-    best = search.outcome(search.best)
-    for knob in search.changed:
-        back = search.outcome(search.best.with_knob(knob, search.default))
-        share = gain(best.merit, back.merit) if best is not None and back is not None else 0.0
-        is_share = best is not None and back is not None and abs(share) != float("inf") and back.merit.rank == 1
-        found.append(
-            Bought(
-                knob,
-                knob_label(search.default, knob),
-                knob_label(search.best, knob),
-                share if is_share else None,
-                back is not None,
-            )
-        )
+    for knob, back in search.put_back().items():
+        is_known = bool(search.looks.count(back))
+        share = search.looks.measured_gain(search.best, back) if search.looks.merit(back).rank == 1 else float("inf")
+        labels = knob_label(search.default, knob), knob_label(search.best, knob)
+        found.append(Bought(knob, *labels, share if abs(share) != float("inf") else None, is_known))
     return found
 
 
-def front(runs: Sequence[Run]) -> list[int]:
-    """Number the runs that had a long look and are beaten by no other in both throughput and p99."""
-    long = [(number, run.figures) for number, run in enumerate(runs) if run.rung >= TOP and run.figures]
+def front(rows: Sequence[Row]) -> list[int]:
+    """Number the rows that are beaten by no other in both throughput and p99."""
+    answered = [(number, row.figures) for number, row in enumerate(rows) if row.figures]
     return [
         number
-        for number, mine in long
+        for number, mine in answered
         if not any(
             other["throughput"] >= mine["throughput"] and other["p99"] <= mine["p99"] and other != mine
-            for _, other in long
+            for _, other in answered
         )
     ]
 
 
-def cells(run: Run) -> list[str]:
-    """Write a run as a row under `COLUMNS`."""
-    look = {LAST: "again", TOP: "long"}.get(run.rung, "short")
-    if not run.figures:
-        return [run.setting.label, look, *("-" for _ in range(5)), run.problem]
-    failed = f"{sum(run.errors.values())} errors" if run.errors else ""
-    told = failed or ("" if run.merit.rank == 1 else "misses the goal")
-    figures = run.figures
+def cells(row: Row) -> list[str]:
+    """Write a row under `COLUMNS`."""
+    if not row.figures:
+        return [row.setting.label, str(row.looks), *("-" for _ in range(5)), row.problem]
+    failed = f"{row.errors} errors" if row.errors else row.problem
+    told = failed or ("" if row.merit.rank == 1 else "misses the goal")
+    figures = row.figures
     return [
-        *(run.setting.label, look, show(figures["throughput"]), show_ms(figures["p50"]), show_ms(figures["p99"])),
-        *(show(run.mean_rows) if run.mean_rows else "-", show_bytes(run.memory) if run.memory else "-", told),
+        *(row.setting.label, str(row.looks)),
+        *(show(figures["throughput"]), show_ms(figures["p50"]), show_ms(figures["p99"])),
+        *(show(row.mean_rows) if row.mean_rows else "-", show_bytes(row.memory) if row.memory else "-", told),
     ]
 
 
@@ -162,14 +191,12 @@ def bought_lines(report: Report) -> list[str]:
 
 def to_markdown(report: Report) -> str:
     """Write it for people."""
-    long = [run for run in report.runs if run.rung >= TOP]
-    long.sort(key=lambda run: run.merit, reverse=True)
     gains = bought_lines(report)
     lines = [
         f"# Tuning of {report.model}",
         "",
         f"Goal: {report.goal}. Load: {report.load}; body: {report.body}.",
-        f"{len(report.runs)} trials in {report.seconds:.0f} s.",
+        f"{len(report.runs)} looks at {len(report.rows)} settings in {report.seconds:.0f} s.",
         "",
         f"Machine: {machine.line(report.machine)}.",
         "",
@@ -178,11 +205,11 @@ def to_markdown(report: Report) -> str:
         "",
         *(_files(report) if not report.verdict.is_default else []),
         *(["What each knob bought:", "", *(f"- {line}" for line in gains), ""] if gains else []),
-        "Settings that had a long look, the best first:",
+        "All settings, the best first; figures are means of the looks:",
         "",
         f"| {' | '.join(COLUMNS)} |",
-        f"|---|---|{'|'.join('---:' for _ in range(5))}|---|",
-        *(f"| {' | '.join(cells(run))} |" for run in long),
+        f"|---|{'|'.join('---:' for _ in range(6))}|---|",
+        *(f"| {' | '.join(cells(row))} |" for row in report.rows),
         "",
     ]
     return "\n".join(lines)
@@ -204,26 +231,9 @@ def _words(search: Search, chosen: Setting, won: float, noise: float, measured: 
     if chosen == search.default:
         return (
             f"the default is already best within noise: {chosen.label}, {measured}. The best other setting "
-            f"({search.best.label}) differs by {100 * won:+.1f} %, two measurements of the default by "
-            f"{100 * noise:.1f} %. Change nothing"
+            f"({search.best.label}) differs by {100 * won:+.1f} %; chance alone makes up to {100 * noise:.1f} %. "
+            "Change nothing"
         )
     if won == float("inf"):
         return f"{chosen.label}: {measured}; it keeps the goal, which the default does not"
-    return f"{chosen.label}: {measured}; {100 * won:+.1f} % over the default"
-
-
-def _merits(search: Search, setting: Setting) -> list[Merit]:
-    found = [search.outcome(setting, rung) for rung in (TOP, LAST)]
-    return [outcome.merit for outcome in found if outcome is not None]
-
-
-def _draws(search: Search, setting: Setting) -> list[Merit]:
-    found = [search.outcome(setting, rung) for rung in (TOP, LAST)]
-    return [merit for outcome in found if outcome is not None for merit in outcome.draws]
-
-
-def _middle(merits: Sequence[Merit]) -> Merit:
-    """Two measurements taken together; of two that differ in rank the better."""
-    best = max(merit.rank for merit in merits)
-    values = [merit.value for merit in merits if merit.rank == best]
-    return Merit(best, sum(values) / len(values))
+    return f"{chosen.label}: {measured}; {100 * won:+.1f} % over the default (give or take {100 * noise:.1f} %)"

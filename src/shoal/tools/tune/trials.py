@@ -16,13 +16,13 @@ from shoal.tools.bench.tensors import Form
 from shoal.tools.calls import site_of
 from shoal.tools.management import Management
 from shoal.tools.samples import Sample
-from shoal.tools.tune.goal import FAILED, Goals, Merit, draws_of, figures_of, merit_of
+from shoal.tools.tune.goal import FAILED, Goals, Merit, figures_of, merit_of
 from shoal.tools.tune.hosts import Host, Served
-from shoal.tools.tune.search import TOP, Outcome, Trial
-from shoal.tools.tune.server import serving
+from shoal.tools.tune.server import Servers
 from shoal.tools.tune.setting import Setting
 
 SLACK = 10.0  # s over its own time before a trial is given up
+WARM = 3  # a server that was warm gets one in so many parts of the warm-up
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Plan(msgspec.Struct, frozen=True):
     samples: Sequence[Sample]  # empty: tensors are made up
     step: Step
     goals: Goals
-    look: Settings  # of the longest rung
+    look: Settings
     start_timeout: float = 120.0
     tensors: Form | None = None
     shapes: Mapping[str, list[int]] = {}
@@ -42,7 +42,7 @@ class Run(msgspec.Struct, frozen=True):
     """One trial and what was measured in it."""
 
     setting: Setting
-    rung: int
+    look: int  # the first at this setting is 1
     began: float  # s after the first
     seconds: float  # it took, the server's start included
     figures: dict[str, float]  # answers per second, latencies in s
@@ -51,6 +51,7 @@ class Run(msgspec.Struct, frozen=True):
     mean_rows: float = 0.0
     errors: dict[str, int] = {}
     problem: str = ""  # why nothing was measured
+    is_fresh: bool = True  # the server was started for it
 
 
 class Trials:
@@ -60,79 +61,94 @@ class Trials:
         self._plan = plan
         self._on_run = on_run
         self._crew: Crew | None = None
+        self._servers = Servers(plan.host, plan.start_timeout)
         self._began = time.monotonic()
+        self.window = plan.look.window  # s of a look
         self.runs: list[Run] = []
-        self.levels: dict[Trial, Level] = {}
+        self.first: Level | None = None  # what the first that was measured gave
 
     async def __aenter__(self) -> "Trials":
         self._crew = await Crew(self._plan.look.processes).__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._crew is not None:
-            await self._crew.__aexit__(*error)
+        try:
+            await self._servers.end_all()
+        finally:
+            if self._crew is not None:
+                await self._crew.__aexit__(*error)
 
-    @property
-    def usual(self) -> float:
-        """The time that a long trial takes."""
-        long = [run.seconds for run in self.runs if run.rung >= TOP]
-        return sum(long) / len(long) if long else 0.0
+    def cost(self, setting: Setting) -> float:
+        """The seconds that a look at it will take, as far as one can tell."""
+        is_fresh = not self._servers.has(setting)
+        taken = [run.seconds for run in self.runs if run.is_fresh == is_fresh and not run.problem]
+        if not taken and not is_fresh:
+            return self.window + self._plan.look.warmup
+        return sum(taken) / len(taken) if taken else 0.0
 
-    async def run(self, trial: Trial) -> Outcome:
-        """Run one; what fails has the worst merit."""
+    async def run(self, setting: Setting) -> Merit:
+        """Run one; what fails has the worst merit. What fails beside other servers is tried once more alone."""
+        run = await self._run(setting)
+        is_beside = self._servers.count > self._servers.has(setting)
+        if (run.problem or run.errors) and is_beside and run.seconds < self._plan.start_timeout / 2:
+            await self._servers.end_all()
+            run = await self._run(setting)
+        self.runs.append(run)
+        self._on_run(run)
+        return run.merit
+
+    async def _run(self, setting: Setting) -> Run:
         began = time.monotonic()
-        look = _look(self._plan.look, trial.rung)
+        is_fresh = not self._servers.has(setting)
+        look = self._look(is_fresh)
         problem, level, memory = "", None, 0
         within = self._plan.start_timeout + look.warmup + look.window + look.timeout + SLACK
         try:
             async with asyncio.timeout(within):
-                level, memory = await self._measured(trial.setting, look)
+                level, memory = await self._measured(setting, look)
         except TimeoutError:
             problem = f"it did not end within {within:.0f} s"
             await self._renew()
         except ServingError as error:
             problem = str(error)
+        if problem:
+            await self._servers.end(setting)
         if self._crew is None or not self._crew.is_whole:
             await self._renew()
-        return self._keep(trial, level, memory, problem, began)
-
-    def _keep(self, trial: Trial, level: Level | None, memory: int, problem: str, began: float) -> Outcome:
-        goals = self._plan.goals
-        merit, draws = FAILED, []
-        if level is not None:
-            merit = merit_of(goals, level, memory)
-            draws = draws_of(goals, level, memory)
-            self.levels[trial] = level
-        run = Run(
-            trial.setting,
-            trial.rung,
+        self.first = self.first or level
+        return Run(
+            setting,
+            1 + sum(run.setting == setting for run in self.runs),
             began - self._began,
             time.monotonic() - began,
             figures_of(level.pieces, level.seconds_each) if level is not None else {},
             memory,
-            merit,
+            merit_of(self._plan.goals, level, memory) if level is not None else FAILED,
             level.server.mean_rows if level is not None else 0.0,
             level.errors if level is not None else {},
             problem,
+            is_fresh,
         )
-        self.runs.append(run)
-        self._on_run(run)
-        return Outcome(trial, merit, draws)
+
+    def _look(self, is_fresh: bool) -> Settings:
+        look = self._plan.look
+        warmup = look.warmup if is_fresh else look.warmup / WARM
+        return msgspec.structs.replace(look, window=self.window, warmup=warmup, most_windows=1, stability=0.99)
 
     async def _measured(self, setting: Setting, look: Settings) -> tuple[Level, int]:
         plan, crew = self._plan, self._crew
         assert crew is not None
-        async with serving(plan.host, setting, plan.start_timeout) as at:
-            target, samples = await asyncio.to_thread(self._aimed, at)
-            await asyncio.to_thread(check, target, samples[0], look.timeout)
-            requests = [request_of(target, sample) for sample in samples]
-            runner = Runner(target.site, requests, look, lambda *_: None)
-            await runner.run_with(crew, [plan.step])
-            if runner.findings.problem:
-                raise ServingError(runner.findings.problem)
-            if not runner.findings.levels or not runner.findings.levels[0].answered:
-                raise ServingError("no request was answered")
-            return runner.findings.levels[0], await asyncio.to_thread(self._memory, at)
+        at = await self._servers.at(setting)
+        target, samples = await asyncio.to_thread(self._aimed, at)
+        await asyncio.to_thread(check, target, samples[0], look.timeout)
+        requests = [request_of(target, sample) for sample in samples]
+        runner = Runner(target.site, requests, look, lambda *_: None)
+        await runner.run_with(crew, [plan.step])
+        if runner.findings.problem:
+            raise ServingError(runner.findings.problem)
+        if not runner.findings.levels or not runner.findings.levels[0].answered:
+            raise ServingError("no request was answered")
+        return runner.findings.levels[0], await asyncio.to_thread(self._memory, at)
 
     def _aimed(self, at: Served) -> tuple[Target, Sequence[Sample]]:
         plan = self._plan
@@ -154,9 +170,3 @@ class Trials:
         if self._crew is not None:
             await self._crew.__aexit__()
         self._crew = await Crew(self._plan.look.processes).__aenter__()
-
-
-def _look(longest: Settings, rung: int) -> Settings:
-    """The shorter rungs look for a half and a quarter of the time; warming up takes what it takes."""
-    shorter = 2 ** max(0, TOP - rung)
-    return msgspec.structs.replace(longest, window=longest.window / shorter, most_windows=1, stability=0.99)

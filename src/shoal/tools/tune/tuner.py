@@ -1,4 +1,4 @@
-"""The tuner: the default, the search, the default again; ended by time or Ctrl-C, it keeps what it has."""
+"""The tuner: the default, the search, the finals; ended by time or Ctrl-C, it keeps what it has."""
 
 import asyncio
 import time
@@ -8,11 +8,14 @@ import msgspec
 
 from shoal.errors import LoadFailed
 from shoal.tools.machine import available_memory
-from shoal.tools.tune.search import LAST, Outcome, Search, Steps, Trial
+from shoal.tools.tune.schedule import Schedule
+from shoal.tools.tune.search import Search
 from shoal.tools.tune.space import Space
 from shoal.tools.tune.trials import Plan, Run, Trials
 
-SPARE = 1.2  # times the usual length of a trial, should the next be slower
+LOOKS = 30  # that a short time limit is shared out among
+SHORTEST = 0.25  # s of a look, unless a shorter one is asked for
+TURNS = 10  # median latencies that a look covers: batches that just missed its end are too much of a shorter one
 
 
 class Found(msgspec.Struct):
@@ -57,47 +60,36 @@ class Tuner:
 
     async def _tune(self, trials: Trials, ends: float) -> None:
         search = self.found.search
-        first = await self._first(trials)
-        search.record(first)
-        level = trials.levels[first.trial]
+        await self._first(trials)
+        schedule = Schedule(search, lambda: ends - time.monotonic(), trials.cost)
+        for setting in schedule.trials(self.found.space):
+            search.record(setting, await trials.run(setting))
+            self.found.stopped = f"the time limit of {self._limit:g} s" if schedule.is_cut else ""
+
+    async def _first(self, trials: Trials) -> None:
+        """Measure the default, without which there is nothing to compare with; then leave out what cannot help."""
+        search, host = self.found.search, self._plan.host
+        asked = trials.window
+        trials.window = look_of(asked, self._limit)
+        merit = await trials.run(search.default)
+        if trials.first is None and trials.window < asked:  # a look so short may see no answer of a slow model
+            trials.runs.clear()
+            trials.window = asked
+            merit = await trials.run(search.default)
+        search.record(search.default, merit)
+        if (level := trials.first) is None:
+            raise LoadFailed(f"{host.name} could not be measured: {trials.runs[0].problem}")
+        trials.window = look_of(asked, self._limit, trials.runs[0].figures["p50"])
         self.found.space = self.found.space.within(
             in_flight=self._plan.step.concurrency,
             is_staged=any(level.server.p99.get(name, 0.0) >= 1e-6 for name in ("preprocess", "postprocess")),
-            most_workers=_most_workers(trials.runs[0].memory, first.trial.setting.workers),
+            most_workers=_most_workers(trials.runs[0].memory, search.default.workers),
         )
-        steps = search.explore(self.found.space)
-        trial = next(steps, None)
-        while trial is not None:
-            if time.monotonic() + self._needed(trials, 1) > ends:
-                self.found.stopped = f"the time limit of {self._limit:g} s"
-                break
-            trial = _sent(steps, await trials.run(trial))
-        await self._close(trials, ends)
-
-    async def _first(self, trials: Trials) -> Outcome:
-        """Measure the default; without it there is nothing to compare with."""
-        outcome = await trials.run(self.found.search.begin())
-        if problem := trials.runs[0].problem:
-            raise LoadFailed(f"{self._plan.host.name} could not be measured: {problem}")
-        return outcome
-
-    async def _close(self, trials: Trials, ends: float) -> None:
-        for trial in self.found.search.closing():
-            if trial.rung == LAST or time.monotonic() + self._needed(trials, 1) <= ends:
-                self.found.search.record(await trials.run(trial))
-
-    def _needed(self, trials: Trials, more: int) -> float:
-        """The time that so many trials take, and those that have to be at the end."""
-        search = self.found.search
-        last = 1 if search.best == search.default else 2
-        return SPARE * trials.usual * (more + last)
 
 
-def _sent(steps: Steps, outcome: Outcome) -> Trial | None:
-    try:
-        return steps.send(outcome)
-    except StopIteration:
-        return None
+def look_of(asked: float, limit: float, median: float = 0.0) -> float:
+    """Give the length of a look: shorter than asked for where time is short, as far as the latency allows it."""
+    return min(asked, max(SHORTEST, limit / LOOKS, TURNS * median))
 
 
 def _most_workers(memory: int, workers: int) -> int:

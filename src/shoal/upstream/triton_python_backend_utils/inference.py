@@ -156,9 +156,31 @@ class InferenceRequest:
         self._line: Line | None = None
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
 
-    def answer_by(self, line: Line) -> None:
-        """Say how it is answered."""
-        self._line = line
+    @classmethod
+    def of_client(
+        cls,
+        id: str,
+        inputs: list[Tensor],
+        outputs: set[str],
+        sequence: tuple[int | str, int],
+        timeout: int,
+        parameters: dict[str, Any],
+        line: Line,
+    ) -> "InferenceRequest":
+        """Make what a client sent, which was checked on its way; `sequence` is its correlation id and flags."""
+        made = cls.__new__(cls)
+        made._id = id
+        made._correlation_id, made._flags = sequence
+        made._inputs = inputs
+        made._outputs = outputs
+        made._model_name = ""
+        made._model_version = -1
+        made._timeout = timeout
+        made._preferred_memory = made._trace = None
+        made._parameters = parameters
+        made._line = line
+        made.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        return made
 
     def inputs(self) -> list[Tensor]:
         """Give the inputs."""

@@ -49,9 +49,11 @@ class InferenceResponse:
 
 def checked_parameters(parameters: dict[str, Any] | None) -> dict[str, Any]:
     """Give parameters again where they are what can travel."""
-    if parameters is not None and not isinstance(parameters, dict):
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
         raise TritonModelException(f"Expect parameters to have type dict, found type {type(parameters)}")
-    found = dict(parameters or {})
+    found = dict(parameters)
     for key, value in found.items():
         if not isinstance(key, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")

@@ -16,10 +16,13 @@ class ModelThread:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], SimpleQueue[Any] | None]] = SimpleQueue()
-        threading.Thread(target=self._run, name="model", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread.start()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run it there and give its result, or raise what it raised."""
+        """Run it there and give its result, or raise what it raised; who is there already runs it at once."""
+        if threading.get_ident() == self._thread.ident:
+            return function(*arguments)
         done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._jobs.put((function, arguments, done))
         result, error = done.get()

@@ -18,6 +18,7 @@ from shoal.wire.messages import Item
 from shoal.worker.batch import Slice
 from shoal.worker.handler import Bound, Emit, Requests
 from shoal.worker.items import Written
+from shoal.worker.outlet import outlet
 
 DTYPES: dict[str, Any] = {
     "BOOL": np.dtype(np.bool_),
@@ -210,7 +211,7 @@ Output = tuple[str, str, Sequence[int], bytes | memoryview]  # name, datatype, s
 def answer(outputs: Sequence[Output], parameters: dict[str, Any] | None = None) -> Written:
     """Make the answer that carries these tensors."""
     heads = [Head(name, datatype, list(shape), len(data)) for name, datatype, shape, data in outputs]
-    return Written(tensor.join(Answer(heads, parameters or {}), [data for _, _, _, data in outputs]))
+    return Written(outlet.join(tensor.pieces(Answer(heads, parameters or {}), [data for _, _, _, data in outputs])))
 
 
 def datatype_of(name: str, array: Any, expected: str) -> str:

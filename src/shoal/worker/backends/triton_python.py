@@ -56,10 +56,11 @@ def load(config: ModelConfig, worker: str) -> Program:
     if config.interface.is_decoupled:
         stages = (read, Stage("inference", label, model.stream, gives_rows=True))
     else:
-        answer = Stage("postprocess", f"{CLASS} (answering)", _wait_for_all, gives_rows=True)
+        ending = f"{CLASS} (answering)"
+        answer = Stage("postprocess", ending, _wait_for_all, gives_rows=True, would_wait=_are_missing)
         stages = (read, Stage("inference", label, model.run, gives_rows=False), answer)
     reader = sequences.reader(tensors.read) if sequences else tensors.read
-    return Program(CLASS, stages, reader, batches, True, _measures, close=model.finalize)
+    return Program(CLASS, stages, reader, batches, True, _measures, model.finalize, thread)
 
 
 def _measures() -> list[Measure]:
@@ -68,6 +69,10 @@ def _measures() -> list[Measure]:
 
 def _wait_for_all(replies: list[Reply]) -> list[Any]:
     return [reply.wait() for reply in replies if not reply.call.is_null]
+
+
+def _are_missing(replies: list[Reply]) -> bool:
+    return not all(reply.is_answered or reply.call.is_null for reply in replies)
 
 
 class Model:

@@ -2,11 +2,12 @@
 
 import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.payload import Buffer
-from shoal.tensor import Answer, Head, join
+from shoal.tensor import Answer, Head, join, pieces
 from shoal.upstream.triton_python_backend_utils.errors import ErrorCode, TritonError
 from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest, Line
 from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
@@ -16,6 +17,7 @@ from shoal.worker.backends.tensors import Call
 from shoal.worker.batch import Batch
 from shoal.worker.items import Written
 from shoal.worker.later import Open
+from shoal.worker.outlet import outlet
 
 STATUSES = {
     ErrorCode.UNKNOWN: 460,  # those that HTTP has no status for are 400 to clients, and their own code over gRPC
@@ -29,6 +31,7 @@ STATUSES = {
 }
 RESERVED = {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
 TICK = 0.1  # s between two looks at whether a client has left
+NO_SEQUENCE: tuple[int | str, int] = (0, 0)
 LET_GO = "the model let go of this request without a final response"
 
 
@@ -42,6 +45,7 @@ class Reply:
         self._batch = batch
         self._place = place
         self._changed = threading.Condition(threading.RLock())
+        self._is_waited_for = False
         self._answer: Any = None  # or the exception in its place
         self._way: Open | None = None  # of what is said to a decoupled one, and where it is on that way
         self._index = 0
@@ -54,18 +58,16 @@ class Reply:
         inputs = [Tensor.of_request(name, received) for name, received in self.call.inputs.items()]
         self._tensors = [weakref.ref(tensor) for tensor in inputs]
         sequence = asked.sequence
-        made = InferenceRequest(
-            request_id=asked.id,
-            correlation_id=sequence.get("id", 0) if sequence else 0,
-            inputs=inputs,
-            requested_output_names=[] if self.call.is_null else asked.outputs or outputs,
-            model_name="",
-            flags=(1 if sequence.get("start") else 0) | (2 if sequence.get("end") else 0) if sequence else 0,
-            timeout=asked.timeout,
-            parameters={key: value for key, value in asked.parameters.items() if key not in RESERVED},
+        parameters = asked.parameters
+        return InferenceRequest.of_client(
+            asked.id,
+            inputs,
+            set() if self.call.is_null else set(asked.outputs or outputs),
+            _member(sequence) if sequence else NO_SEQUENCE,
+            asked.timeout,
+            {key: value for key, value in parameters.items() if key not in RESERVED} if parameters else {},
+            Line(self),
         )
-        made.answer_by(Line(self))
-        return made
 
     def send(self, response: InferenceResponse | None, is_final: bool) -> None:
         """Take a response, the end, or both; a response is written at once, so the model may change its arrays."""
@@ -89,6 +91,11 @@ class Reply:
         return self._is_deaf or self.is_left
 
     @property
+    def is_answered(self) -> bool:
+        """Whether nobody has to wait for its one answer."""
+        return self._answer is not None or self.is_final
+
+    @property
     def is_left(self) -> bool:
         """Whether its client left before it was answered, or there was none."""
         batch = self._batch
@@ -102,6 +109,7 @@ class Reply:
     def wait(self) -> Any:
         """Give its one answer, or the exception in its place; waits for a sender that was kept."""
         with self._changed:
+            self._is_waited_for = True
             while self._answer is None and not self.is_final and not self.is_cancelled():
                 self._changed.wait(TICK)
             found = self._answer if self._answer is not None else HandlerFailed(LET_GO, status=tensors.INTERNAL)
@@ -130,16 +138,20 @@ class Reply:
     def _put(self, piece: Any) -> None:
         if not self.is_decoupled:
             self._answer = piece if self._answer is None else self._answer
-            self._changed.notify_all()
+            self._tell()
         elif (way := self._way) is not None:
             way.say(self._index, piece)
 
     def _end(self) -> None:
         self.is_final = True
         if not self.is_decoupled:
-            self._changed.notify_all()
+            self._tell()
         elif (way := self._way) is not None:
             way.end(self._index)
+
+    def _tell(self) -> None:
+        if self._is_waited_for:
+            self._changed.notify_all()
 
     def _written(self, response: InferenceResponse) -> Any:
         error = response.error()
@@ -149,6 +161,11 @@ class Reply:
             return written(response, self.call)
         except Exception as problem:  # a model's array can be anything
             return HandlerFailed(f"a response cannot be sent: {problem}", status=tensors.INTERNAL)
+
+
+def _member(sequence: Mapping[str, Any]) -> tuple[int | str, int]:
+    """Give the correlation id, and the flags that begin and end a sequence."""
+    return sequence.get("id", 0), (1 if sequence.get("start") else 0) | (2 if sequence.get("end") else 0)
 
 
 def written(response: InferenceResponse, call: Call) -> Written:
@@ -161,7 +178,7 @@ def written(response: InferenceResponse, call: Call) -> Written:
             datatype, shape, data = output.bits()
             heads.append(Head(output.name(), datatype, list(shape), len(data)))
             buffers.append(data)
-    return Written(join(Answer(heads, response.parameter_values()), buffers))
+    return Written(outlet.join(pieces(Answer(heads, response.parameter_values()), buffers)))
 
 
 def failed(error: TritonError) -> HandlerFailed:

@@ -12,7 +12,7 @@ from shoal.errors import HandlerFailed, ServingError
 from shoal.frontend.grpc.calls import Api, Desk
 from shoal.frontend.rpc import Code, Service
 from shoal.frontend.status import http_status
-from shoal.payload import Result
+from shoal.payload import Buffer, Result
 from tests.support import Bench, FakeClock, FakePool, StubInstance
 
 
@@ -37,9 +37,9 @@ class FakeCall:
     def writable(self) -> bool:
         return self.is_read and self.status is None
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, *more: Buffer) -> None:
         if self.status is None:
-            self.sent.append(message)
+            self.sent.append(b"".join((message, *more)))
 
     def finish(self, code: Code = Code.OK, message: str = "", trailers: Sequence[tuple[bytes, bytes]] = ()) -> None:
         if self.status is None:

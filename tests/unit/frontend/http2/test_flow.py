@@ -245,7 +245,19 @@ def test_the_windows_are_widened_in_large_steps() -> None:
         client.send(data(1, raw[start : start + 50_000]))
 
     updates = [(f.stream, int.from_bytes(f.payload, "big")) for f in client.frames() if f.kind == WINDOW_UPDATE]
-    assert updates == [(1, 150_000), (0, 300_000), (1, 150_000), (1, 150_000)]
+    assert updates == [(1, 150_000), (0, 300_000), (1, 150_000)]  # then the rest of the message fits
+
+
+def test_a_window_that_a_message_has_used_up_is_widened_for_the_next() -> None:
+    limits = Http2Limits(stream_window=2**18, connection_window=2**22)
+    client = Client(limits=limits)
+    raw = message(bytes(250_000 - 5))  # fits into the window, and nearly fills it
+    client.send(head(1))
+    for start in range(0, len(raw), 50_000):
+        client.send(data(1, raw[start : start + 50_000]))
+
+    updates = [(f.stream, int.from_bytes(f.payload, "big")) for f in client.frames() if f.kind == WINDOW_UPDATE]
+    assert updates == [(1, 250_000)]
 
 
 def test_small_calls_need_no_updates() -> None:
@@ -340,3 +352,40 @@ def test_a_deadline_cuts_a_call_whose_answer_waits() -> None:
 
     assert client.resets() == [(1, ErrorCode.CANCEL)]
     assert client.connection._queued == 0
+
+
+# Large messages
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 250_000), max_size=6), st.integers(0, 3))
+def test_large_messages_come_whole_however_the_stream_is_cut(cuts: list[int], calls: int) -> None:
+    """Reads end inside frames, inside their heads, and after many of them."""
+    client = Client()
+    client.send(setting(INITIAL_WINDOW_SIZE, 2**20) + WIDE)
+    client.frames()
+    texts = [bytes([65 + number]) * 90_000 for number in range(calls)]
+    stream = b""
+    for number, text in enumerate(texts):
+        raw = message(text)
+        stream += head(2 * number + 1)
+        stream += data(2 * number + 1, raw[:60_000]) + data(2 * number + 1, raw[60_000:], is_end=True)
+    at = 0
+    for size in [*cuts, len(stream)]:
+        if stream[at : at + size]:
+            client.send(stream[at : at + size])
+        at += size
+
+    answers = client.answers([f for f in client.frames() if f.kind in (HEADERS, DATA)])
+    assert [answers[stream].messages for stream in sorted(answers)] == [[text] for text in texts]
+
+
+@pytest.mark.parametrize("sizes_of", [[3, 4], [40_000, 5], [10, 100_000, 0, 7]])
+def test_a_message_in_pieces_is_one_message(sizes_of: list[int]) -> None:
+    client = Client(quiet)
+    client.send(setting(INITIAL_WINDOW_SIZE, 2**20) + WIDE + head(1, is_end=True))
+    (call,) = client.calls
+    first, *rest = [bytes([97 + number]) * size for number, size in enumerate(sizes_of)]
+    call.send(first, *(memoryview(piece) for piece in rest))
+    call.finish()
+    assert client.answers()[1].messages == [b"".join((first, *rest))]

@@ -91,3 +91,26 @@ def test_a_bomb_is_refused_before_it_is_whole() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_very_many_small_pieces_hold_little_more_than_their_bytes() -> None:
+    messages = Messages(b"identity", 2**20)
+    feed(messages, message(bytes(200_000))[:5])
+    tracemalloc.start()
+    try:
+        for _ in range(199_999):
+            feed(messages, bytes(1))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert messages.held == 200_004
+    assert held < 600_000
+    assert feed(messages, bytes(1)) == [bytes(200_000)]
+
+
+def test_what_is_missing_is_known_once_the_prefix_is_there() -> None:
+    messages = Messages(b"identity", 100)
+    feed(messages, message(b"abcdef")[:4])
+    assert messages.missing < 0
+    feed(messages, message(b"abcdef")[4:7])
+    assert messages.missing == 4

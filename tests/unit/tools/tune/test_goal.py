@@ -10,8 +10,6 @@ from shoal.tools.tune.goal import (
     FAILED,
     Goals,
     Merit,
-    chance,
-    draws_of,
     figures_of,
     gain,
     merit_of,
@@ -116,20 +114,6 @@ def test_a_setting_that_falls_behind_its_rate_does_not_do_what_it_must() -> None
 
 def test_no_answers_are_a_failure() -> None:
     assert merit_of(Goals(), level([[], []]), 0) == FAILED
-
-
-def test_draws_of_even_slices_do_not_differ_and_those_of_uneven_ones_do() -> None:
-    even = {draw.value for draw in draws_of(Goals(), EVEN, 0, draws=50)}
-    uneven = [draw.value for draw in draws_of(Goals(), level([[0.01] * 5, [0.01] * 15] * 5), 0, draws=50)]
-
-    assert len(even) == 1
-    assert min(uneven) < 100 < max(uneven)
-
-
-def test_chances_count_the_draws_that_are_better() -> None:
-    low, high = [Merit(1, 1.0)] * 4, [Merit(1, 2.0)] * 4
-
-    assert (chance(high, low), chance(low, high), chance(low, low), chance([], low)) == (1.0, 0.0, 0.5, 0.5)
 
 
 def test_a_gain_is_a_share_or_without_end() -> None:

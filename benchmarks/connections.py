@@ -1,0 +1,199 @@
+"""One server under ever more connections: requests per second from 1 to 5,000 of them, and what an idle one holds.
+
+    python -m benchmarks.connections                     # needs wrk; under four minutes
+    python -m benchmarks.connections --connections 1,64,1000 --rounds 1
+
+A 64-byte echo over HTTP, closed loop, every connection kept alive. "Of the best" compares a level's median with that of
+the best: where it falls, there is a cliff. Memory is the front process's own, before and with idle connections.
+"""
+
+import argparse
+import contextlib
+import json
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.driving import Load, cpu_seconds, family, memory, need, raise_file_limit, wrk
+from benchmarks.report import about, plot_lines, spread, table, write
+
+MODEL = "def predict(items):\n    return [b'%d' % len(item) for item in items]\n"
+BODY = b"0123456789abcdef" * 4
+REQUEST = b"POST /predictions/echo HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
+MANY = 1000  # connections that take a while to be made, inside the time that is measured
+FEW = 100  # from here on a level counts for "no cliff": below, the server waits for its clients
+
+
+@dataclass(frozen=True)
+class Row:
+    """One round at one level."""
+
+    connections: int
+    round: int
+    cpu_us: float
+    load: Load
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Bytes of the front process with idle connections: resident, and by its share of what is shared."""
+
+    connections: int
+    before: tuple[int, int]
+    fresh: tuple[int, int]
+    used: tuple[int, int]
+
+
+def main() -> None:
+    """Measure both, keep the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--connections", default="1,8,64,256,1000,2500,5000", help="comma-separated")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--seconds", type=int, default=4, help="of each measurement; twice that from 1,000 on")
+    parser.add_argument("--idle", type=int, default=5000, help="connections whose memory is measured")
+    parser.add_argument("--name", default="connections", help="of the files under benchmarks/out")
+    args = parser.parse_args()
+    need("wrk")
+    levels = [int(number) for number in args.connections.split(",")]
+    raise_file_limit(max(*levels, args.idle) + 500)
+    with tempfile.TemporaryDirectory() as folder:
+        with running(Path(folder)) as (process, port):
+            print(f"memory of {args.idle} idle connections ...", file=sys.stderr, flush=True)
+            idle = hold(process.pid, port, args.idle)
+        rows: list[Row] = []
+        with running(Path(folder)) as (process, port), contextlib.suppress(KeyboardInterrupt):
+            measure(process.pid, port, levels, args.rounds, args.seconds, Path(folder), rows)
+    if rows:
+        keep(args.name, rows, idle, args.seconds)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Serve the echo on a free port."""
+    (folder / "echo.py").write_text(MODEL)
+    log = folder / "server.log"
+    ports = ["--port", "0", "--management-port", "0", "--metrics-port", "0"]
+    with open(log, "w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "shoal", "serve", str(folder / "echo.py"), *ports],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+        )
+    assert process.stdout is not None
+    try:
+        found = process.stdout.readline() == "Model server started.\n" and re.search(
+            r"^inference +http://127\.0\.0\.1:(\d+)", log.read_text(), re.M
+        )
+        if not found:
+            sys.exit(log.read_text())
+        yield process, int(found[1])
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stdout.close()
+
+
+def hold(pid: int, port: int, count: int) -> Idle:
+    """Open connections and let them be: before, when they are fresh, and after one request on each."""
+    ask(port, 50)
+    before = settled(pid)
+    with contextlib.ExitStack() as stack:
+        links = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(count)]
+        fresh = settled(pid)
+        for link in links:
+            link.sendall(REQUEST)
+            if not link.recv(4096).startswith(b"HTTP/1.1 200"):
+                sys.exit("the server does not answer")
+        return Idle(count, before, fresh, settled(pid))
+
+
+def ask(port: int, times: int) -> None:
+    """Warm up."""
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        for _ in range(times):
+            link.sendall(REQUEST)
+            link.recv(4096)
+
+
+def settled(pid: int) -> tuple[int, int]:
+    """The front process's memory once it has come to rest."""
+    time.sleep(1.5)
+    return memory([pid])
+
+
+def measure(
+    pid: int, port: int, levels: Sequence[int], rounds: int, seconds: int, folder: Path, rows: list[Row]
+) -> None:
+    """Every level in turn, round by round."""
+    body = folder / "body"
+    body.write_bytes(BODY)
+    url, headers = f"http://127.0.0.1:{port}/predictions/echo", {"Content-Type": "application/octet-stream"}
+    wrk(url, body, headers, 64, 2)  # warm
+    pids = family(pid)
+    for number in range(rounds):
+        for level in levels:
+            before = cpu_seconds(pids)
+            load = wrk(url, body, headers, level, seconds * (2 if level >= MANY else 1))
+            cpu = (cpu_seconds(pids) - before) / max(1, load.requests) * 1e6
+            rows.append(Row(level, number, cpu, load))
+            print(
+                f"round {number + 1}: {level:5} connections {load.rps:8.0f}/s {cpu:6.1f} us p99 {load.p99_ms:8.2f} ms, "
+                f"{load.errors} errors",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+def keep(name: str, rows: Sequence[Row], idle: Idle, seconds: int) -> None:
+    """Write the tables, the data and the picture."""
+    levels = sorted({row.connections for row in rows})
+    of = {level: [row for row in rows if row.connections == level] for level in levels}
+    rates = {level: statistics.median(row.load.rps for row in found) for level, found in of.items()}
+    best = max(rates.values())
+    cells = [
+        [
+            f"{level:,}",
+            spread([row.load.rps for row in found]),
+            f"{rates[level] / best:.2f}",
+            spread([row.cpu_us for row in found], 1),
+            f"{statistics.median(row.load.p50_ms for row in found):.2f}",
+            f"{statistics.median(row.load.p99_ms for row in found):.2f}",
+            str(sum(row.load.errors for row in found)),
+        ]
+        for level, found in of.items()
+    ]
+    head = ["connections", "requests/s", "of the best", "CPU us per request", "p50 ms", "p99 ms", "errors"]
+    text = [about("Connections", "uvloop", "httptools")]
+    text += [
+        f"64-byte echo, wrk -t1 on the same machine, {seconds} s each, levels in turns; medians (lowest to highest).\n"
+    ]
+    text += [table(head, cells)]
+    many = [rate / best for level, rate in rates.items() if level >= FEW]
+    if many:
+        text += [f"From {FEW} connections on, the lowest rate is {min(many):.2f} of the best.\n"]
+    memories = [
+        [title, f"{rss / 2**20:.1f}", f"{pss / 2**20:.1f}", f"{(pss - idle.before[1]) / idle.connections / 1024:.2f}"]
+        for title, (rss, pss) in (
+            ("none", idle.before),
+            (f"{idle.connections:,}, nothing sent yet", idle.fresh),
+            (f"{idle.connections:,}, one request each", idle.used),
+        )
+    ]
+    text += [table(["idle connections", "RSS MiB", "PSS MiB", "KiB for each"], memories)]
+    data = {"rows": [asdict(row) for row in rows], "idle": asdict(idle)}
+    write(name, "\n".join(text), json.dumps(data, indent=1))
+    plot_lines(name, {"Shoal": [(level, rates[level]) for level in levels]}, "connections", "requests per second")
+    print("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""The core's end of a gRPC call that a front process has."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from shoal.frontend.http2.call import FAILED, run
+from shoal.frontend.hub import Client
+from shoal.frontend.rpc import Code, Service
+from shoal.fronts.channel import Channel
+from shoal.fronts.frames import FINISH, SEND, SEND_OK, WINDOW
+from shoal.fronts.messages import CallHead, Field, Finish, encode
+from shoal.payload import Buffer
+
+log = logging.getLogger("shoal.fronts")
+
+
+class RemoteCall:
+    """One call, as `rpc.Call` says. Its deadline is kept by the front process, which tells when nobody waits."""
+
+    __slots__ = (
+        *("_channel", "_forget", "_has_sent", "_number", "_under_way", "client", "is_over", "metadata", "method"),
+        *("on_drained", "on_end", "on_gone", "on_message", "peer", "timeout"),
+    )
+
+    def __init__(
+        self, channel: Channel, number: int, head: CallHead, client: Client, forget: Callable[[int], object]
+    ) -> None:
+        self._channel = channel
+        self._number = number
+        self._forget = forget
+        self._has_sent = self.is_over = False
+        self._under_way = 0  # bytes that the client has not taken
+        self.method = head.method
+        self.metadata: Sequence[Field] = head.metadata
+        self.timeout = head.timeout
+        self.peer = head.peer
+        self.client: int = client
+        self.on_message: Callable[[bytes], None] = _ignore
+        self.on_end: Callable[[], None] = _nothing
+        self.on_gone: Callable[[], None] = _nothing
+        self.on_drained: Callable[[], None] = _nothing
+
+    # The service's side
+
+    @property
+    def writable(self) -> bool:
+        """Whether more may be sent now."""
+        return not (self.is_over or self._under_way > WINDOW or self._channel.blocked)
+
+    def send(self, message: bytes, *more: Buffer) -> None:
+        """Send one message, which may come in several pieces; nothing once the call is over."""
+        if not self.is_over:
+            self._has_sent = True
+            self._under_way += len(message) + (sum(map(len, more)) if more else 0)
+            self._channel.put(SEND, self._number, message, *more)
+
+    def finish(self, code: Code = Code.OK, message: str = "", trailers: Sequence[Field] = ()) -> None:
+        """End the call; nothing if it is over."""
+        if self.is_over:
+            return
+        if code == 0 and self._has_sent and not message and not trailers and self._channel.is_last(self._number, SEND):
+            self._channel.end(self._number, SEND, SEND_OK)
+        else:
+            self._channel.put(FINISH, self._number, encode(Finish(int(code), message, list(trailers))))
+        self._over()
+
+    # The front process's side
+
+    def begin(self, service: Service) -> None:
+        """Hand the call to its service."""
+        try:
+            service(self)
+        except Exception:
+            self._crash()
+
+    def hear(self, message: bytes) -> None:
+        """A message of the client."""
+        try:
+            self.on_message(message)
+        except Exception:
+            self._crash()
+
+    def hear_end(self) -> None:
+        """The client will send no more."""
+        try:
+            self.on_end()
+        except Exception:
+            self._crash()
+
+    def taken(self, size: int) -> None:
+        """The client took so many bytes."""
+        was_writable = self.writable
+        self._under_way = max(0, self._under_way - size)
+        if not was_writable:
+            self.drained()
+
+    def drained(self) -> None:
+        """Somebody caught up: tell the service where more may be sent now."""
+        if self.writable:
+            run(self.on_drained)
+
+    def lost(self) -> None:
+        """Nobody waits any more."""
+        if self.is_over:
+            return
+        on_gone = self.on_gone
+        self._over()
+        run(on_gone)
+
+    def _crash(self) -> None:
+        log.exception("the service failed on %s", self.method)
+        if not self.is_over:
+            on_gone = self.on_gone
+            self.finish(Code.UNKNOWN, FAILED)
+            run(on_gone)
+
+    def _over(self) -> None:
+        self.is_over = True
+        self._forget(self._number)
+        self.on_message = _ignore
+        self.on_end = self.on_gone = self.on_drained = _nothing
+
+
+def _ignore(message: bytes) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
