@@ -13,6 +13,7 @@ from shoal.frontend.grpc.calls import encode, one_message, parse
 from shoal.frontend.grpc.kserve_calls import Stream, Unary
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
 from shoal.frontend.grpc.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from shoal.frontend.grpc.repeats import Repeats
 from shoal.frontend.kserve.access import Access
 from shoal.frontend.kserve.control import check_explicit, list_models
 from shoal.frontend.kserve.describe import model_config, model_metadata, server_metadata
@@ -52,6 +53,7 @@ class KServe:
         self._trace = parts.trace
         self._logs = parts.logs
         self._access = parts.grpc
+        self.repeats = Repeats()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def services(self) -> dict[str, Service]:
@@ -225,7 +227,7 @@ class KServe:
 
 
 def _start(kind: type[Unary] | type[Stream], call: Call, service: KServe) -> None:
-    kind(call, service.desk, service.find, service.access)
+    kind(call, service.desk, service.find, service.access, service.repeats)
 
 
 def _method(kind: Any, answer: Callable[[Any], Any]) -> Service:

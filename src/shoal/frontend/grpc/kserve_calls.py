@@ -6,11 +6,11 @@ from typing import Any
 
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
-from shoal.frontend.grpc.calls import MOST_BEHIND, TOO_SLOW, encode, one_message, parse
+from shoal.frontend.grpc.calls import MOST_BEHIND, TOO_SLOW, encode, one_message
 from shoal.frontend.grpc.codes import Refusal, end
-from shoal.frontend.grpc.kserve_tensors import FINAL, read_asked, write_answer, write_head
+from shoal.frontend.grpc.kserve_tensors import FINAL, write_answer, write_pieces
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
-from shoal.frontend.grpc.raw import cut, put
+from shoal.frontend.grpc.repeats import Repeats
 from shoal.frontend.kserve.access import Access
 from shoal.frontend.kserve.asked import Asked
 from shoal.frontend.kserve.calls import report
@@ -67,10 +67,11 @@ class Pending:
 class Unary:
     """ModelInfer: one request, one answer."""
 
-    __slots__ = ("_access", "_call", "_desk", "_find", "_pending")
+    __slots__ = ("_access", "_call", "_desk", "_find", "_pending", "_repeats")
 
-    def __init__(self, call: Call, desk: Desk, find: Find, access: Access) -> None:
+    def __init__(self, call: Call, desk: Desk, find: Find, access: Access, repeats: Repeats) -> None:
         self._call = call
+        self._repeats = repeats
         self._access = access
         self._desk = desk
         self._find = find
@@ -81,12 +82,11 @@ class Unary:
         self._call.on_gone = self._gone
         id = None
         try:
-            rest, raw = cut(message)
-            request = parse(messages.ModelInferRequest, rest)
-            plan = self._find(request.model_name, request.model_version)
+            opened = self._repeats.open(message, self._call.client)
+            plan = self._find(opened.model_name, opened.model_version)
             if plan.interface.is_decoupled:
                 raise Unsupported(DECOUPLED)
-            asked = read_asked(request, plan, self._desk.regions, raw)
+            asked = opened.asked(plan, self._desk.regions)
             self._access.forward(asked, self._call.metadata)
             id = asked.id
             pending = self._pending = Pending(plan, asked, self._hear)
@@ -100,12 +100,11 @@ class Unary:
         try:
             if isinstance(outcome, ServingError):
                 raise outcome
-            response, tensors = write_head(pending.plan, pending.asked, outcome)
-            message = encode(response)
+            message, more = write_pieces(pending.plan, pending.asked, outcome)
         except ServingError as error:
             self._refuse(error, pending.asked.id)
         else:
-            self._call.send(message, *put(tensors))
+            self._call.send(message, *more)
             self._call.finish()
         pending.withdraw()  # nothing, unless more answers would come
 
@@ -131,8 +130,9 @@ class Slot:
 class Stream:
     """ModelStreamInfer: many requests, answered in their order; those to models of many answers as answers come."""
 
-    def __init__(self, call: Call, desk: Desk, find: Find, access: Access) -> None:
+    def __init__(self, call: Call, desk: Desk, find: Find, access: Access, repeats: Repeats) -> None:
         self._call = call
+        self._repeats = repeats
         self._access = access
         self._desk = desk
         self._find = find
@@ -152,12 +152,11 @@ class Stream:
             return
         id, slot, pending = "", None, None
         try:
-            rest, raw = cut(message)
-            request = parse(messages.ModelInferRequest, rest)
-            id = request.id
-            plan = self._find(request.model_name, request.model_version)
+            opened = self._repeats.open(message, self._call.client)
+            id = opened.id
+            plan = self._find(opened.model_name, opened.model_version)
             slot = None if plan.interface.is_decoupled else self._new_slot()
-            asked = read_asked(request, plan, self._desk.regions, raw)
+            asked = opened.asked(plan, self._desk.regions)
             self._access.forward(asked, self._call.metadata)
             pending = Pending(plan, asked, self._hear)
             self._open[pending] = slot

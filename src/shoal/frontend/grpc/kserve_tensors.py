@@ -1,10 +1,12 @@
 """Messages of GRPCInferenceService and what they mean: tensors, parameters, answers."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from shoal.errors import InvalidInput
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
+from shoal.frontend.grpc.raw import put
 from shoal.frontend.kserve import answers
 from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Controls, Tensor, Wish
 from shoal.frontend.kserve.heads import membership
@@ -26,6 +28,7 @@ CONTENTS: Mapping[str, str] = {  # datatype -> the field of InferTensorContents 
     "BYTES": "bytes_contents",
 }
 WIDEST = {field: datatype for datatype, field in CONTENTS.items()}  # what each field holds, said by its widest
+OutputHead = tuple[str, str, tuple[int, ...]]  # name, datatype and shape
 FINAL = "triton_final_response"
 WANTS_FINAL = "triton_enable_empty_final_response"
 KINDS: Mapping[str, tuple[str, ...]] = {  # of the parameters that the server itself acts on
@@ -100,21 +103,38 @@ def read_controls(parameters: Mapping[str, Any]) -> Controls:
 
 def write_answer(plan: Plan, asked: Asked, result: Result) -> messages.ModelInferResponse:
     """Make the message of one answer; every output has an entry of bytes, an empty one where they lie elsewhere."""
-    response, tensors = write_head(plan, asked, result)
-    response.raw_output_contents.extend(map(bytes, tensors))
-    return response
-
-
-def write_head(plan: Plan, asked: Asked, result: Result) -> tuple[messages.ModelInferResponse, list[memoryview]]:
-    """Make the message of one answer, and give beside it the bytes of the outputs."""
     answer, buffers = answers.read(result)
     response = messages.ModelInferResponse(model_name=plan.model.name, model_version=plan.model.version, id=asked.id)
     set_parameters(response, answer.parameters)
-    tensors = []
     for head, data, _ in answers.outputs_of(plan, asked, answer, buffers):
         response.outputs.add(name=head.name, datatype=head.datatype, shape=head.shape)
+        response.raw_output_contents.append(bytes(data))
+    return response
+
+
+def write_pieces(plan: Plan, asked: Asked, result: Result) -> tuple[bytes, list[Buffer]]:
+    """Give the same message in pieces, to be joined; what it says beside its tensors it has mostly said before."""
+    answer, buffers = answers.read(result)
+    heads: list[OutputHead] = []
+    tensors: list[Buffer] = []
+    for head, data, _ in answers.outputs_of(plan, asked, answer, buffers):
+        heads.append((head.name, head.datatype, tuple(head.shape)))
         tensors.append(data)
-    return response, tensors
+    opening = _opening(plan.model.name, plan.model.version, tuple(heads))
+    if asked.id or answer.parameters:
+        more = messages.ModelInferResponse(id=asked.id)
+        set_parameters(more, answer.parameters)
+        opening += more.SerializeToString()
+    return opening, put(tensors)
+
+
+@lru_cache(maxsize=1024)
+def _opening(name: str, version: str, heads: tuple[OutputHead, ...]) -> bytes:
+    response = messages.ModelInferResponse(model_name=name, model_version=version)
+    for output, datatype, shape in heads:
+        response.outputs.add(name=output, datatype=datatype, shape=shape)
+    written: bytes = response.SerializeToString()
+    return written
 
 
 def set_parameters(response: messages.ModelInferResponse, parameters: Mapping[str, Any]) -> None:

@@ -47,6 +47,11 @@ def cut(message: bytes) -> tuple[bytes, list[memoryview]]:
     return message, []
 
 
+def mark(size: int) -> bytes:
+    """Give what stands before a raw tensor of so many bytes in a request."""
+    return bytes([INPUT_TAG]) + _varint(size)
+
+
 def put(outputs: Sequence[Buffer]) -> list[Buffer]:
     """Give what stands behind the rest of a response: each raw tensor after its number and length."""
     pieces: list[Buffer] = []

@@ -8,7 +8,7 @@ from shoal.core.model import Life, Model
 from shoal.core.repository import Repository
 from shoal.core.request import OnAnswer, Request
 from shoal.errors import InvalidInput, ModelNotFound
-from shoal.frontend.kserve.asked import Asked, Told, encode_told
+from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Told, encode_told
 from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.responses import Counted, OnResponse
@@ -18,6 +18,7 @@ from shoal.payload import Part, Payload
 MOST_PLANS = 4096
 MOST_TENSORS = 1024  # of one request
 LONGEST_ID = 1024  # characters
+NOTHING = encode_told(Told("", {}, []))
 
 
 class NotOurs(Unsupported):
@@ -108,30 +109,21 @@ class Desk:
         try:
             if len(asked.tensors) > MOST_TENSORS or len(asked.id) > LONGEST_ID:
                 raise InvalidInput(f"a request has at most {MOST_TENSORS} inputs, and an id of {LONGEST_ID} characters")
-            rows = plan.check(asked)
+            fit = plan.fit(asked)
         except InvalidInput as error:
             raise InvalidInput(named(asked.id) + str(error)) from None
         controls = asked.controls
-        told = Told(
-            asked.id,
-            controls.parameters,
-            list(asked.wishes) if asked.wishes is not None else [],
-            controls.sequence,
-            controls.timeout,
-            controls.priority,
-        )
-        tensors = asked.tensors
         payload = Payload(
-            [Part(tensor.name, plan.part_type(tensor), tensor.data) for tensor in tensors],
-            [(b"v2", encode_told(told))],
+            [Part(tensor.name, type, tensor.data) for tensor, type in zip(asked.tensors, fit.types, strict=True)],
+            [(b"v2", _told(asked))],
         )
         return Request(
             payload,
             on_answer,
             self.now(),
             id=asked.id.encode("utf-8", "replace"),
-            rows=rows,
-            group=plan.group(tensors),
+            rows=fit.rows,
+            group=fit.group,
             priority=controls.priority,
             deadline=deadline,
             client=client,
@@ -162,6 +154,23 @@ class Desk:
         if version or all(other.life is not Life.LOADING for other in known):
             self._plans[name, version] = plan  # else a newer one may be ready soon
         return plan
+
+
+def _told(asked: Asked) -> bytes:
+    """What the worker hears beside the tensors."""
+    controls = asked.controls
+    if controls is NO_CONTROLS and asked.wishes is None and not asked.id:
+        return NOTHING
+    return encode_told(
+        Told(
+            asked.id,
+            controls.parameters,
+            list(asked.wishes) if asked.wishes is not None else [],
+            controls.sequence,
+            controls.timeout,
+            controls.priority,
+        )
+    )
 
 
 def _age(model: Model) -> tuple[int, str]:

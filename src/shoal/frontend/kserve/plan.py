@@ -1,6 +1,7 @@
 """What one version of a model takes and gives, prepared once: requests are checked against it without a detour."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,6 +13,7 @@ from shoal.frontend.kserve.values import NOT_IN_JSON
 from shoal.tensor import WIDTHS, elements, part_type, string_ends
 
 MOST_STRINGS = 16_384  # elements of a BYTES tensor up to which the front process counts them itself
+MOST_LOOKS = 1024  # of requests, what is remembered of a model
 NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
     "input shape. If you want to specify the full shape including the batch dim in your input dims config, try "
@@ -19,11 +21,20 @@ NOTE = (
 )
 
 
+class Fit(NamedTuple):
+    """What is to be known of a request that fits a model."""
+
+    rows: int
+    types: list[str]  # the content type of each tensor
+    group: Hashable  # requests of one group may share a batch
+
+
 class Plan:
     """One model's interface, and what is said about it in every answer."""
 
     __slots__ = (
         "_expected",
+        "_fits",
         "_groups",
         "_inputs",
         "_required",
@@ -47,6 +58,21 @@ class Plan:
         self._expected = {spec.name: self._full(spec) for spec in interface.inputs}
         self._groups = any(_is_open(spec) or spec.is_optional for spec in interface.inputs)
         self._types: dict[tuple[str, tuple[int, ...]], str] = {}
+        self._fits: dict[Hashable, Fit] = {}
+
+    def fit(self, asked: Asked) -> Fit:
+        """Check a request, or raise InvalidInput; what was found of one is true of all whose tensors look the same."""
+        tensors = asked.tensors
+        look = tuple([(tensor.name, tensor.datatype, tuple(tensor.shape), tensor.size) for tensor in tensors])
+        found = self._fits.get(look)
+        if found is None:
+            rows = self.check(asked)
+            found = Fit(rows, [self.part_type(tensor) for tensor in tensors], self.group(tensors))
+            if all(WIDTHS[tensor.datatype] for tensor in tensors):  # of strings, it is the bytes that are checked
+                if len(self._fits) >= MOST_LOOKS:
+                    self._fits.clear()
+                self._fits[look] = found
+        return found
 
     def check(self, asked: Asked) -> int:
         """Say how many rows a request has, or raise InvalidInput: what of it is not as the model expects."""

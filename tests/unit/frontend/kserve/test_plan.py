@@ -4,7 +4,7 @@ import pytest
 
 from shoal.errors import InvalidInput
 from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Tensor, Wish
-from shoal.frontend.kserve.plan import MOST_STRINGS, Plan
+from shoal.frontend.kserve.plan import MOST_LOOKS, MOST_STRINGS, Plan
 from shoal.tensor import WIDTHS, pack_strings
 from tests.unit.frontend.kserve.bed import plan_of, spec
 
@@ -148,3 +148,40 @@ def test_part_types_are_made_once() -> None:
 
     assert plan.part_type(tensor()) == "tensor/FP32;1,4"
     assert plan.part_type(tensor()) is plan.part_type(tensor())
+
+
+def test_a_request_that_looks_like_one_before_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_of()
+    first = plan.fit(Asked("", [tensor(shape=[2, 4])], None, NO_CONTROLS))
+    monkeypatch.setattr(Plan, "check", None)
+
+    assert plan.fit(Asked("x", [tensor(shape=[2, 4])], None, NO_CONTROLS)) is first
+    assert first == (2, ["tensor/FP32;2,4"], None)
+
+
+@pytest.mark.parametrize(
+    "other", [tensor("X"), tensor(datatype="INT32"), tensor(shape=[4, 1]), tensor(data=bytes(12)), tensor(shape=[5, 4])]
+)
+def test_a_request_that_looks_otherwise_is_checked(other: Tensor) -> None:
+    plan = plan_of()
+    plan.fit(Asked("", [tensor()], None, NO_CONTROLS))
+
+    for _ in range(2):
+        with pytest.raises(InvalidInput):
+            plan.fit(Asked("", [other], None, NO_CONTROLS))
+
+
+def test_strings_that_look_the_same_are_checked_each_time() -> None:
+    plan = plan_of(spec("IN", "BYTES", [1]))
+    plan.fit(Asked("", [tensor(shape=[1, 1], datatype="BYTES", data=pack_strings([b"abcd"]))], None, NO_CONTROLS))
+
+    with pytest.raises(InvalidInput, match="string"):
+        plan.fit(Asked("", [tensor(shape=[1, 1], datatype="BYTES", data=bytes(8))], None, NO_CONTROLS))
+
+
+def test_the_looks_that_are_remembered_are_bounded() -> None:
+    plan = plan_of(spec("IN", dims=[-1]))
+    for size in range(MOST_LOOKS + 2):
+        plan.fit(Asked("", [tensor(shape=[1, size])], None, NO_CONTROLS))
+
+    assert len(plan._fits) <= MOST_LOOKS
