@@ -120,7 +120,7 @@ ROWS: dict[str, list[Row]] = {
         (
             "an old version of TLS is talked into",
             "TLS 1.2 is the least",
-            "app.py",
+            "frontend/tls.py",
             "context.minimum_version = ssl.TLSVersion.TLSv1_2",
             "context.minimum_version = ssl.TLSVersion.TLSv1",
             DOORS + "test_old_tls_is_not_spoken",
@@ -128,8 +128,8 @@ ROWS: dict[str, list[Row]] = {
         (
             "a certificate that cannot be used, and a server that starts in plain text",
             "the start fails and names both files and the reason",
-            "app.py",
-            "        context.load_cert_chain(config.certificate_file, config.private_key_file)\n",
+            "frontend/tls.py",
+            "        context.load_cert_chain(certificate_file, private_key_file)\n",
             "        pass\n",
             DOORS + "test_a_certificate_that_does_not_fit_is_named",
         ),
