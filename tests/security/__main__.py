@@ -22,6 +22,9 @@ def main(words: list[str]) -> int:
         write()
         return 0
     chosen = [attack for attack in attacks() if all(word in " ".join(attack) for word in words)]
+    if not chosen:
+        print(f"no row of the table has all of these words: {', '.join(words)}")
+        return 100
     unnoticed = 0
     with tempfile.TemporaryDirectory(prefix="shoal-attacks-") as name:
         copy = Path(name)
