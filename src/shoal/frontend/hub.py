@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from shoal.frontend.budget import Budget
 
 RECEIVE_BUFFER: Final = 64 * 1024
+BACKLOG: Final = 65_535  # connections that wait to be accepted: as many as the system allows
 
 _numbers = itertools.count(1)
 

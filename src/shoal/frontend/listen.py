@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from shoal.frontend.http import Application, HttpLimits, HttpProtocol, Hub, Lend
+from shoal.frontend.hub import BACKLOG
 
 
 class Listening(Protocol):
@@ -51,7 +52,7 @@ class Listener:
         unix_path: str | None = None,
         sockets: Sequence[socket.socket] = (),
         ssl_context: ssl.SSLContext | None = None,
-        backlog: int = 2048,
+        backlog: int = BACKLOG,
         hub: Hub | None = None,
     ) -> None:
         self._app = app

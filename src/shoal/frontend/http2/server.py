@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from shoal.frontend.http2.connection import Http2Connection
 from shoal.frontend.http2.deadlines import Deadlines
 from shoal.frontend.http2.limits import Http2Limits
-from shoal.frontend.hub import Hub
+from shoal.frontend.hub import BACKLOG, Hub
 from shoal.frontend.rpc import Services
 
 
@@ -29,7 +29,7 @@ class Http2Listener:
         port: int = 0,
         sockets: Sequence[socket.socket] = (),
         ssl_context: ssl.SSLContext | None = None,
-        backlog: int = 2048,
+        backlog: int = BACKLOG,
         hub: Hub | None = None,
     ) -> None:
         self._services = services
