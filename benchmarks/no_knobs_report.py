@@ -13,6 +13,8 @@ from typing import Any
 from benchmarks.report import OUT, machine, table, write
 
 ADAPTIVE, TWIN = "adaptive", "twin"
+WORST = 1e4  # times worse than the best: a setting that cannot follow the load
+PALE = 3.0  # times worse, above which the picture's ground is dark
 LEAST, MOST = 0.97, 1.05  # the throughput and the p99 that are wanted, as ratios to the best setting
 
 
@@ -170,7 +172,9 @@ def plot_heat(name: str, title: str, found: Sequence[Found]) -> None:
         )
         for line, row in enumerate(heat):
             for place, loss in enumerate(row):
-                panel.text(place, line, f"{loss:.2f}" if loss < 10 else f"{loss:.0f}", ha="center", va="center", size=6)
+                words = "late" if loss >= WORST else f"{loss:.2f}" if loss < 10 else f"{loss:.0f}"
+                colour = "white" if loss > PALE else "black"
+                panel.text(place, line, words, ha="center", va="center", size=6, color=colour)
         panel.set_xticks(range(len(labels)), labels, rotation=60, ha="right")
         panel.set_yticks(range(len(found)), [each.load for each in found])
         panel.set_title(f"{title}\n{what} (1 is the best fixed setting; green is better)", size=9)
@@ -194,5 +198,5 @@ def _losses(each: Found, labels: Sequence[str], *, is_p99: bool) -> list[float]:
         else:
             own = each.throughput(label) if is_final else _searched(each, label).throughput
             loss = each.throughput(each.fastest) / max(1e-9, own)
-        losses.append(min(1e4, max(1e-4, loss)))
+        losses.append(min(WORST, max(1 / WORST, loss)))
     return losses
