@@ -281,7 +281,7 @@ def main() -> None:
     parser.add_argument("--targets", default="", help="as sleep,echo; default: all, and the ceiling")
     parser.add_argument("--concurrency", default="1,8,64")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=1, help="of each load")
+    parser.add_argument("--seconds", type=int, default=3, help="of each load")
     args = parser.parse_args()
     every = cases([int(word) for word in args.concurrency.split(",")])
     wanted = args.targets.split(",") if args.targets else [*every, "ceiling"]
