@@ -77,10 +77,7 @@ class Listener:
     @property
     def address(self) -> str:
         """The first place it listens at, as a client writes it: host:port, or the path of a Unix socket."""
-        first = self.addresses[0]
-        if isinstance(first, str):
-            return first
-        return f"[{first[0]}]:{first[1]}" if ":" in first[0] else f"{first[0]}:{first[1]}"
+        return as_written(self.addresses[0])
 
     async def start(self) -> None:
         """Bind and accept. On failure nothing is left bound."""
@@ -151,6 +148,14 @@ class Listener:
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+
+
+def as_written(address: tuple[str, int] | str) -> str:
+    """An address as a client writes it: host:port, or the path of a Unix socket."""
+    if isinstance(address, str):
+        return address
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def remove_stale_socket(path: str) -> None:

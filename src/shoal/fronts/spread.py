@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from shoal.frontend.http import Application, HttpLimits, Hub
 from shoal.frontend.http2.limits import Http2Limits
+from shoal.frontend.listen import as_written
 from shoal.frontend.rpc import Services
 from shoal.fronts import bind
 from shoal.fronts.messages import CallPlace, HttpPlace
@@ -62,10 +63,7 @@ class Spread:
     @property
     def address(self) -> str:
         """The first place it listens at, as a client writes it: host:port, or the path of a Unix socket."""
-        first = self.addresses[0]
-        if isinstance(first, str):
-            return first
-        return f"[{first[0]}]:{first[1]}" if ":" in first[0] else f"{first[0]}:{first[1]}"
+        return as_written(self.addresses[0])
 
     async def start(self) -> None:
         """Bind. On failure nothing is left bound."""

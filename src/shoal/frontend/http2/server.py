@@ -10,6 +10,7 @@ from shoal.frontend.http2.connection import Http2Connection
 from shoal.frontend.http2.deadlines import Deadlines
 from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.hub import BACKLOG, Hub
+from shoal.frontend.listen import as_written
 from shoal.frontend.rpc import Services
 
 
@@ -49,8 +50,7 @@ class Http2Listener:
         """Where it listens, as a client writes it: host:port."""
         if not self._servers:
             raise RuntimeError("the listener has no address before it is started, or after it is drained")
-        host, port = self._servers[0].sockets[0].getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return as_written(self._servers[0].sockets[0].getsockname()[:2])
 
     async def start(self) -> None:
         """Bind and accept. On failure nothing is left bound."""
