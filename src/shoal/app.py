@@ -223,13 +223,13 @@ class App:
             await self.server.start()
             for listener in self.grpc.values():
                 await listener.start()
-            if self.crew is not None:
-                await self.crew.start()
             if self.tokens is not None:
                 self.tokens.start()
             await startup.load(self.models, self.archives)
             await startup.load_listed(self.deployment)
             await self.v2.start()
+            if self.crew is not None:  # whoever asked before would hear of a model that is not there yet
+                await self.crew.start()
         except BaseException:
             await self.drain(0.0)
             raise
