@@ -160,7 +160,7 @@ def mosec_home() -> dict[str, str]:
     """Tell mosec where its program is: it looks among Python's scripts, and its wheel may be unpacked elsewhere."""
     spec = find_spec("mosec")
     folder = Path(spec.origin or "").parents[1] if spec else OUT
-    places = [*folder.glob("mosec-*.data/scripts/mosec"), folder / "bin" / "mosec", folder.parents[2] / "bin" / "mosec"]
+    places = [*folder.glob("mosec-*.data/scripts/mosec"), folder / "bin" / "mosec", Path(sys.prefix) / "bin" / "mosec"]
     for place in filter(Path.is_file, places):
         file = OUT / "mosec-home" / "bin" / "mosec"
         file.parent.mkdir(parents=True, exist_ok=True)
