@@ -2,13 +2,15 @@
 
     python -m benchmarks.seeds 000 --device cuda    # throughput by connections at batch sizes 1, 8, 16; by delay
     python -m benchmarks.seeds 001 --device cuda    # throughput and p99 by batch and micro-batch size; the default
+    python -m benchmarks.seeds 003 --device cuda    # text recognition: no batching, dynamic batching, two instances
     python -m benchmarks.seeds 004 --device cuda    # the bare model by batch size
     python -m benchmarks.seeds --plot benchmarks/out/seed-001-cuda.json
 
 All settings of a table are models of one server that is up from beginning to end; each is loaded in turn, every round.
 JPEGs of 63 KB and 500 x 375 pixels go in, labels come out. On a GPU the networks are ResNet-152 (000), ResNet-50 (001),
 both in half precision, and ResNet-101 in single precision (004); on a CPU a ResNet-18 on small pictures (64 pixels for
-000, 112 for 001), and ResNet-18 as it is (004). Weights are random. Load by `shoal bench`.
+000, 112 for 001), and ResNet-18 as it is (004). Weights are random. Load by `shoal bench`. For 003 see text.py; on a
+CPU its network has a quarter of the channels.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from typing import Any
 
 import yaml
 
+from benchmarks import text as recognition
 from benchmarks.curves import Panel, draw
 from benchmarks.gpu import hardware, photo
 from benchmarks.profiles import command_of, panels, profile
@@ -223,6 +226,9 @@ def curves(name: str, data: dict[str, Any]) -> None:
     if "profiles" in data:
         draw(name, panels(data["profiles"]))
         return
+    if data["seed"] == "003":
+        draw(name, recognition.panels(data))
+        return
     found = medians(data["rows"])
     series: dict[str, list[tuple[float, float]]] = {}
     if data["seed"] == "000":
@@ -259,50 +265,32 @@ def curves(name: str, data: dict[str, Any]) -> None:
     ])  # fmt: skip
 
 
-def main() -> None:
-    """Measure one table and write it down, after every figure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("seed", nargs="?", choices=["000", "001", "004"])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--connections", default="", help="comma-separated; of 001 one number")
-    parser.add_argument("--processes", type=int, default=0, help="of the load; 0: 1 on a CPU, 6 beside a GPU")
-    parser.add_argument("--window", default="", help="of measuring, three for each figure")
-    parser.add_argument("--warmup", default="", help="before the first window")
-    parser.add_argument("--plot", type=Path, metavar="JSON", help="draw what was measured before, and nothing else")
-    asked = parser.parse_args()
-    if asked.plot:
-        curves(asked.plot.stem, json.loads(asked.plot.read_text()))
-        return
-    if not asked.seed:
-        parser.error("which table: 000, 001 or 004")
+def bare(asked: argparse.Namespace, name: str, command: str) -> bool:
+    """The table of 004."""
+    is_gpu = asked.device == "cuda"
+    sizes = "1:256:x2" if is_gpu else "1:32:x2"
+    made = profile(command_of("resnet101" if is_gpu else "resnet18", asked.device, sizes, "1s", ""))
+    data = {**about(asked.seed), "profiles": {"ResNet-101" if is_gpu else "ResNet-18": made}}
+    head = f"{data['machine']}; {data['date']}; `{command}`\n"
+    write(name, f"{head}\n{made['markdown'].replace('# Profile', '### Profile', 1)}", json.dumps(data, indent=1))
+    return True
+
+
+def batched(asked: argparse.Namespace, name: str, command: str) -> bool:
+    """The tables of 000 and 001, written after every figure; whether nobody stopped it."""
     is_gpu = asked.device == "cuda"
     asked.processes = asked.processes or (6 if is_gpu else 1)
     asked.window = asked.window or ("700ms" if is_gpu else "2s" if asked.seed == "001" else "1s")
     asked.warmup = asked.warmup or ("500ms" if is_gpu else "1s")
-    OUT.mkdir(exist_ok=True)
-    name = f"seed-{asked.seed}-{asked.device}"
-    command = " ".join(["python -m benchmarks.seeds", *sys.argv[1:]])
-    data: dict[str, Any] = {"machine": hardware(), "date": time.strftime("%Y-%m-%d"), "seed": asked.seed, "rows": []}
-    head = f"{data['machine']}; {data['date']}; `{command}`"
-    head += "\n" if asked.seed == "004" else f"; medians of {asked.rounds} interleaved rounds, with their range\n"
-    if asked.seed == "004":
-        made = profile(
-            command_of(
-                "resnet101" if is_gpu else "resnet18", asked.device, "1:256:x2" if is_gpu else "1:32:x2", "1s", ""
-            )
-        )
-        data["profiles"] = {"ResNet-101" if is_gpu else "ResNet-18": made}
-        write(name, f"{head}\n{made['markdown'].replace('# Profile', '### Profile', 1)}", json.dumps(data, indent=1))
-        curves(name, data)
-        return
+    data: dict[str, Any] = about(asked.seed)
+    head = f"{data['machine']}; {data['date']}; `{command}`; medians of {asked.rounds} interleaved rounds, with their "
+    head += "range\n"
 
     def keep(row: dict[str, Any]) -> None:
         data["rows"].append(row)
         text = head + (report_000 if asked.seed == "000" else report_001)(data["rows"])
         write(name, text, json.dumps(data, indent=1))
 
-    is_whole = True
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
         if asked.seed == "000":
             settings = settings_000(is_gpu)
@@ -315,11 +303,44 @@ def main() -> None:
         try:
             measure(asked, settings, plan, keep)
         except KeyboardInterrupt:
-            is_whole = False
             print("interrupted; what was measured is kept", flush=True)
-    if data["rows"]:
-        curves(name, data)
-        print((OUT / f"{name}.md").read_text())
+            return False
+    return True
+
+
+def about(seed: str) -> dict[str, Any]:
+    """What the data of a table begins with."""
+    return {"machine": hardware(), "date": time.strftime("%Y-%m-%d"), "seed": seed, "rows": []}
+
+
+def main() -> None:
+    """Measure one table and write it down, after every figure."""
+    runs = {"000": batched, "001": batched, "003": recognition.run, "004": bare}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seed", nargs="?", choices=list(runs))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--connections", default="", help="comma-separated; of 001 one number")
+    parser.add_argument(
+        "--processes", type=int, default=0, help="of the load; 0: 1 on a CPU, 6 beside a GPU, 2 for 003"
+    )
+    parser.add_argument("--window", default="", help="of measuring, three for each figure")
+    parser.add_argument("--warmup", default="", help="before the first window")
+    parser.add_argument("--plot", type=Path, metavar="JSON", help="draw what was measured before, and nothing else")
+    asked = parser.parse_args()
+    if asked.plot:
+        curves(asked.plot.stem, json.loads(asked.plot.read_text()))
+        return
+    if not asked.seed:
+        parser.error(f"which table: {', '.join(runs)}")
+    OUT.mkdir(exist_ok=True)
+    name = f"seed-{asked.seed}-{asked.device}"
+    file = OUT / f"{name}.json"
+    file.unlink(missing_ok=True)  # of an earlier run
+    is_whole = runs[asked.seed](asked, name, " ".join(["python -m benchmarks.seeds", *sys.argv[1:]]))
+    if file.exists():
+        curves(name, json.loads(file.read_text()))
+        print(file.with_suffix(".md").read_text())
     sys.exit(not is_whole)
 
 

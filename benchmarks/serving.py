@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,21 +128,27 @@ def shoal(model: str, top: str = "", environment: Mapping[str, str] | None = Non
 
 
 def load(
+    url: str, body: Path, connections: str, *, content_type: str = "application/octet-stream", **shape: Any
+) -> list[dict[str, Any]]:
+    """What `shoal bench` measures at each number of connections that send this body; `shape` as `bench` takes it."""
+    return bench(url, ["-i", str(body), "--content-type", content_type], connections, **shape)
+
+
+def bench(
     url: str,
-    body: Path,
+    sent: Sequence[str],
     connections: str,
     *,
     processes: int = 0,
     window: str = "2s",
     windows: int = 5,
     warmup: str = "1s",
-    content_type: str = "application/octet-stream",
 ) -> list[dict[str, Any]]:
-    """What `shoal bench` measures at each number of connections."""
+    """What `shoal bench` measures at each number of connections; its own options say what is sent."""
     with tempfile.TemporaryDirectory(prefix="shoal-benchmark-") as folder:
         report = Path(folder) / "bench"
         command = [
-            *(sys.executable, "-m", "shoal", "bench", url, "-i", str(body), "--content-type", content_type),
+            *(sys.executable, "-m", "shoal", "bench", url, *sent),
             *("-c", connections, "--window", window, "--max-windows", str(windows), "-o", str(report)),
             *("--timeout", "60s", "--warmup", warmup, *(("--processes", str(processes)) if processes else ())),
         ]
