@@ -25,7 +25,13 @@ class Photos:
         dtype = torch.float32 if device == "cpu" else torch.float16
         self.pictures = Pictures("cpu", dtype, resize=size * 8 // 7, crop=size, threads=1)
         self.model = Graphs(
-            resnet(given["depth"]), (3, size, size), device, dtype, channels_last=True, buckets=given["buckets"]
+            resnet(given["depth"]),
+            (3, size, size),
+            device,
+            dtype,
+            channels_last=True,
+            fused=True,
+            buckets=given["buckets"],
         )
         if micro := settings.get("micro_batching"):
             self.handle = MicroBatching(self, micro["micro_batch_size"], micro["parallelism"])  # type: ignore[method-assign]

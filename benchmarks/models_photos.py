@@ -30,7 +30,7 @@ class Photos(shoal.Handler):
         self.pictures = Pictures(reading, dtype, resize=size * 8 // 7, crop=size, threads=given.get("readers", 0))
         network = runpy.run_path(str(NETWORKS))["resnet"](depth)
         chosen: dict[str, Any] = {"buckets": given["buckets"]} if "buckets" in given else {}
-        self.model = Graphs(network, (3, size, size), device, dtype, channels_last=True, **chosen)
+        self.model = Graphs(network, (3, size, size), device, dtype, channels_last=True, fused=True, **chosen)
 
     def decode_batch(self, items: list[memoryview]) -> object:
         """Read the photographs."""

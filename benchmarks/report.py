@@ -9,6 +9,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from shoal.version import __version__
+
 OUT = Path(__file__).parent / "out"
 
 
@@ -28,7 +30,7 @@ def machine() -> str:
 
 def about(title: str, *packages: str) -> str:
     """Say what was measured, where, when, and with which versions."""
-    versions = ", ".join(f"{name} {version(name)}" for name in ("shoal", *packages))
+    versions = ", ".join([f"shoal {__version__}", *(f"{name} {version(name)}" for name in packages)])
     return f"{title}: {machine()}; {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}; {versions}.\n"
 
 

@@ -65,7 +65,7 @@ class Photos(shoal.Handler):
         dtype = torch.float32 if device == "cpu" else torch.float16
         self.pictures = Pictures(device, dtype)
         model = resnet(context.parameters.get("depth", 50))
-        self.model = Graphs(model, (3, 224, 224), device, dtype, channels_last=True)
+        self.model = Graphs(model, (3, 224, 224), device, dtype, channels_last=True, fused=True)
 
     def decode_batch(self, items: list[memoryview]) -> object:
         return self.pictures(items)

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import torch
+from torch.jit.frontend import FrontendError
 
 from shoal.gpu.streams import own_stream
 
@@ -15,7 +16,8 @@ class Graphs:
     """A model of one batched input and one batched output. On a CPU it is simply called.
 
     A batch is padded to the next bucket; what the padding gives is cut off. More rows than the largest bucket run in
-    several rounds. Calls may come from several threads: each batch goes through whole before the next.
+    several rounds. Calls may come from several threads: each batch goes through whole before the next. On a GPU `fused`
+    makes one kernel of a convolution and what follows it; TorchScript must be able to compile the model.
     """
 
     def __init__(
@@ -26,6 +28,7 @@ class Graphs:
         dtype: torch.dtype = torch.float32,
         *,
         channels_last: bool = False,
+        fused: bool = False,
         buckets: Sequence[int] = BUCKETS,
     ) -> None:
         self.device = torch.device(device)
@@ -34,9 +37,11 @@ class Graphs:
         if not self.buckets or self.buckets[0] < 1:
             raise ValueError(f"buckets are numbers of rows, 1 or more, got {list(buckets)}")
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        self._model = model
         if isinstance(model, torch.nn.Module):
             model.eval().to(self.device, dtype).to(memory_format=self._format)  # type: ignore[call-overload]
+            if fused and self.device.type == "cuda":
+                model = fuse(model)
+        self._model = model
         self._lock = threading.Lock()
         self._recorded: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, torch.Tensor]] = {}
         if self.device.type == "cuda":
@@ -75,3 +80,16 @@ class Graphs:
                     output = self._model(example)
                 pool = pool or graph.pool()
                 self._recorded[size] = (graph, example, output)
+
+
+def fuse(model: torch.nn.Module) -> torch.nn.Module:
+    """Fold norms into their convolutions, and additions and ReLUs into the same kernels."""
+    try:
+        script = model if isinstance(model, torch.jit.ScriptModule) else torch.jit.script(model)
+    except (RuntimeError, FrontendError) as error:
+        name = type(model).__name__
+        raise ValueError(
+            f"{name} cannot be fused, TorchScript does not compile it; leave `fused` out: {error}"
+        ) from error
+    made: torch.nn.Module = torch.jit.optimize_for_inference(script)
+    return made

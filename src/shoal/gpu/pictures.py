@@ -33,6 +33,7 @@ MAX_PIXELS = 178_956_970  # what Pillow calls a bomb
 PIECES = 4  # of a batch that are read at once on a GPU,
 ENGINES = 8  # by so many decoders in all: a handler may read two batches at once
 LEAST = 8  # bodies of a piece there
+MOST = 2  # of a piece on a CPU: their pixels stay in its cache, and no thread ends long after the others
 
 Group = tuple[
     list[int], torch.Tensor
@@ -65,7 +66,6 @@ class Pictures:
         self._shift = shift.view(1, 3, 1, 1).to(self.device)
         is_gpu = self.device.type == "cuda"
         self._pieces = threads or (PIECES if is_gpu else min(8, os.cpu_count() or 1))
-        self._least = LEAST if is_gpu else 1
         readers = max(self._pieces, ENGINES) if is_gpu else self._pieces
         self._engines = engines(readers, self.device) if is_gpu else None
         self._threads = ThreadPoolExecutor(readers, "pictures")
@@ -73,7 +73,7 @@ class Pictures:
     def __call__(self, bodies: Sequence[Body]) -> torch.Tensor | list[torch.Tensor | InvalidInput]:
         """Give the batch; where a body is no picture, a list in which it is replaced by its error."""
         batch = torch.empty(len(bodies), 3, self.crop, self.crop, device=self.device, dtype=self.dtype)
-        size = max(self._least, -(-len(bodies) // self._pieces))
+        size = max(LEAST, -(-len(bodies) // self._pieces)) if self.device.type == "cuda" else MOST
         starts = range(0, len(bodies), size)
         if len(starts) == 1:
             errors = self._fill(batch, bodies)

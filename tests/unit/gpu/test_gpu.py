@@ -11,6 +11,7 @@ from PIL import Image
 from shoal.errors import InvalidInput
 from shoal.gpu import Graphs, Pictures, Staging
 from shoal.gpu import pictures as reading
+from shoal.gpu.graphs import fuse
 
 
 def encoded(width: int, height: int, kind: str = "PNG", colour: int = 0) -> bytes:
@@ -112,3 +113,29 @@ def test_a_model_takes_a_batch_or_rows_and_is_only_evaluated() -> None:
 def test_buckets_are_numbers_of_rows(buckets: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="numbers of rows"):
         Graphs(torch.nn.Identity(), (1,), buckets=buckets)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_fused_model_gives_the_same_and_has_no_norms_left() -> None:
+    torch.manual_seed(0)
+    norm = torch.nn.BatchNorm2d(4)
+    torch.nn.init.constant_(norm.weight, 0.3)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), norm, torch.nn.ReLU()).eval()
+    batch = torch.randn(2, 3, 8, 8)
+
+    fused = fuse(model)
+
+    assert isinstance(fused, torch.jit.ScriptModule)
+    assert "batch_norm" not in str(fused.graph)
+    with torch.inference_mode():
+        assert torch.allclose(fused(batch), model(batch), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_model_that_cannot_be_compiled_says_so_when_it_is_to_be_fused() -> None:
+    class Odd(torch.nn.Module):
+        def forward(self, *rows: torch.Tensor) -> object:
+            return {row: str(row) for row in rows}
+
+    with pytest.raises(ValueError, match="Odd cannot be fused, TorchScript does not compile it"):
+        fuse(Odd())
