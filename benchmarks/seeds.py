@@ -44,11 +44,13 @@ def settings_000(is_gpu: bool) -> dict[str, Setting]:
         given = f"depth = 152, reading = 'device', buckets = {buckets}" if is_gpu else "depth = 18, size = 64"
         return f'path = "{ROOT}/benchmarks/models_photos.py"\nworkers = 2\nparameters = {{{given}}}\n'
 
-    made: dict[str, Setting] = {"batch 1": {"batch": 1, "toml": model([1]) + "batching = {batch_size = 1}"}}
+    made: dict[str, Setting] = {
+        DEFAULT: {"batch": 0, "toml": model([1, 2, 4, 8, 16, 32, 64, 128])},
+        "batch 1": {"batch": 1, "toml": model([1]) + "batching = {batch_size = 1}"},
+    }
     for size, delay in [(8, 50), (16, 50), *((8, delay) for delay in DELAYS[:-1])]:
         toml = f"{model([1, 2, 4, 8, size])}batching = {{batch_size = {size}, max_batch_delay = {delay}}}"
         made[f"batch {size}, {delay} ms"] = {"batch": size, "delay": delay, "toml": toml}
-    made[DEFAULT] = {"batch": 0, "toml": model([1, 2, 4, 8, 16, 32, 64, 128])}
     return made
 
 
