@@ -4,7 +4,8 @@
     python -m benchmarks.models_image resnet18|bees lone --port 8080 --path /predictions/model --calls 60
 
 Prints one line of JSON. `rate` is images a second by batch size, decoding and computing in turn, and with a second
-thread that decodes the next batch meanwhile. `lone` asks a running server and calls the model itself, in turn.
+thread that decodes the next batch meanwhile. `lone` asks a running server, the same through two processes that only
+hand it on, and calls the model itself, in turn.
 """
 
 import argparse
@@ -15,12 +16,16 @@ import runpy
 import socket
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from benchmarks.relay import relay
 
 ROOT = Path(__file__).parents[1]
 PEERS = Path(os.environ.get("PEERS_HOME", "~/.cache/peers")).expanduser()
@@ -100,44 +105,56 @@ def is_whole(answer: bytes) -> bool:
     return found is not None and len(answer) >= end + 4 + int(found[1])
 
 
-def lone(model: Work, port: int, path: str, calls: int) -> dict[str, float]:
-    """Seconds of a request with nobody else there, and of the bare call, measured in turn."""
-    link = socket.create_connection(("127.0.0.1", port), timeout=60)
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: image/jpeg\r\nContent-Length: {len(model.body)}\r\n\r\n"
-    )
-    request = head.encode() + model.body
-    served: list[float] = []
-    called: list[float] = []
+def lone(name: str, port: int, path: str, calls: int) -> dict[str, float]:
+    """Seconds of a request with nobody else there, of the same through a relay, and of the bare call, in turn."""
+    body = body_file(name).read_bytes()
+    with relay(partial(work, name), len(body)) as relayed, connected(port) as link:
+        model = work(name)
+        head = f"POST {path} HTTP/1.1\r\nHost: b\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body)}\r\n\r\n"
+        steps: dict[str, Callable[[], object]] = {
+            "server": partial(ask, link, head.encode() + body),
+            "relay": partial(through, relayed, body),
+            "bare": partial(model, [body]),
+        }
+        times: dict[str, list[float]] = {key: [] for key in steps}
+        for number in range(calls + 6):
+            order = list(steps)[number % 3 :] + list(steps)[: number % 3]
+            for key in order:
+                start = time.perf_counter()
+                steps[key]()
+                if number >= 6:
+                    times[key].append(time.perf_counter() - start)
+    found = {f"{key}_p50": statistics.median(own) for key, own in times.items()}
+    for key, result in (("server", "difference_p50"), ("relay", "relay_difference_p50")):
+        found[result] = statistics.median(a - b for a, b in zip(times[key], times["bare"], strict=True))
+    return found
 
-    def ask() -> None:
-        link.sendall(request)
-        answer = b""
-        while not is_whole(answer):
-            if not (piece := link.recv(65536)):
-                raise SystemExit("the server closed the connection")
-            answer += piece
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(f"the server answered {answer[:200]!r}")
 
-    def call() -> None:
-        model([model.body])
+@contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    """A connection to a server on this machine."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield link
 
-    for number in range(calls + 5):
-        for what, times in ((ask, served), (call, called)) if number % 2 else ((call, called), (ask, served)):
-            start = time.perf_counter()
-            what()
-            if number >= 5:
-                times.append(time.perf_counter() - start)
-    differences = sorted(a - b for a, b in zip(served, called, strict=True))
-    return {
-        "server_p50": statistics.median(served),
-        "bare_p50": statistics.median(called),
-        "difference_p50": statistics.median(differences),
-        "server_low": sorted(served)[len(served) // 10],
-        "bare_low": sorted(called)[len(called) // 10],
-    }
+
+def ask(link: socket.socket, request: bytes) -> None:
+    """Send a request, wait for its answer, which must be a good one."""
+    link.sendall(request)
+    answer = b""
+    while not is_whole(answer):
+        if not (piece := link.recv(65536)):
+            raise SystemExit("the server closed the connection")
+        answer += piece
+    if not answer.startswith(b"HTTP/1.1 200"):
+        raise SystemExit(f"the server answered {answer[:200]!r}")
+
+
+def through(link: socket.socket, body: bytes) -> None:
+    """Send a body to the relay, wait for its answer, which is short."""
+    link.sendall(body)
+    if not link.recv(65536):
+        raise SystemExit("the relay closed the connection")
 
 
 def main() -> None:
@@ -151,10 +168,10 @@ def main() -> None:
     parser.add_argument("--path", default="/predictions/model")
     parser.add_argument("--calls", type=int, default=60)
     asked = parser.parse_args()
-    model = work(asked.model)
     if asked.what == "lone":
-        print(json.dumps(lone(model, asked.port, asked.path, asked.calls)))
+        print(json.dumps(lone(asked.model, asked.port, asked.path, asked.calls)))
         return
+    model = work(asked.model)
     sizes = [int(size) for size in asked.sizes.split(",")]
     print(
         json.dumps(
