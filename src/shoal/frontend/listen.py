@@ -6,8 +6,8 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol, TypedDict, Unpack
 
 from shoal.frontend.http import Application, HttpLimits, HttpProtocol, Hub, Lend
 from shoal.frontend.hub import BACKLOG
@@ -35,38 +35,48 @@ class Listening(Protocol):
 Listen = Callable[..., Listening]  # made as a `Listener` is, or as an `Http2Listener` is
 
 
-class Listener:
-    """Accepts connections for one application. `start` binds; `drain` ends everything that was started.
+class Times(Protocol):
+    """What a listener needs of the limits of its connections. Times are seconds."""
 
-    `sockets` are bound already; then there is no other address.
-    """
+    @property
+    def head_timeout(self) -> float:
+        """How long a client may take to say what it wants; a TLS handshake gets as long."""
+        ...
 
-    def __init__(
-        self,
-        app: Application,
-        limits: HttpLimits,
-        lend: Lend,
-        *,
-        host: str | None = None,
-        port: int | None = None,
-        unix_path: str | None = None,
-        sockets: Sequence[socket.socket] = (),
-        ssl_context: ssl.SSLContext | None = None,
-        backlog: int = BACKLOG,
-        hub: Hub | None = None,
-    ) -> None:
-        self._app = app
-        self._limits = limits
-        self._lend = lend
-        self._host = host
-        self._port = port
-        self._unix_path = unix_path
-        self._sockets = sockets
-        self._ssl = ssl_context
-        self._backlog = backlog
+    @property
+    def sweep_period(self) -> float:
+        """How often the stamps on the connections are compared with the clock."""
+        ...
+
+
+class Where(TypedDict, total=False):
+    """Where a listener accepts, and how. `sockets` are bound already; then there is no other address."""
+
+    host: str | None
+    port: int | None
+    unix_path: str | None
+    sockets: Sequence[socket.socket]
+    ssl_context: ssl.SSLContext | None
+    backlog: int
+    hub: Hub | None
+
+
+class Accepting:
+    """What listeners have in common, whatever they speak. `start` binds; `drain` ends everything that was started."""
+
+    def __init__(self, connection: Callable[[], asyncio.BaseProtocol], limits: Times, where: Where) -> None:
+        self._connection = connection
+        self._period = limits.sweep_period
+        self._where = where
+        self._ssl = where.get("ssl_context")
+        self._options: dict[str, Any] = {
+            "ssl": self._ssl,
+            "backlog": where.get("backlog", BACKLOG),
+            "ssl_handshake_timeout": limits.head_timeout if self._ssl else None,
+        }
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.hub = hub or Hub()
+        self.hub = where.get("hub") or Hub()
 
     @property
     def addresses(self) -> list[tuple[str, int] | str]:
@@ -77,43 +87,15 @@ class Listener:
     @property
     def address(self) -> str:
         """The first place it listens at, as a client writes it: host:port, or the path of a Unix socket."""
+        if not self._servers:
+            raise RuntimeError("the listener has no address before it is started, or after it is drained")
         return as_written(self.addresses[0])
 
     async def start(self) -> None:
         """Bind and accept. On failure nothing is left bound."""
-        loop = asyncio.get_running_loop()
-        self.hub.sweep(loop.time())
-        handshake = self._limits.head_timeout if self._ssl else None
+        self.hub.sweep(asyncio.get_running_loop().time())
         try:
-            if self._port is not None:
-                server = await loop.create_server(
-                    self._connection,
-                    self._host,
-                    self._port,
-                    ssl=self._ssl,
-                    backlog=self._backlog,
-                    ssl_handshake_timeout=handshake,
-                )
-                self._servers.append(server)
-            for sock in self._sockets:
-                create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
-                server = await create(
-                    self._connection,
-                    sock=sock,
-                    ssl=self._ssl,
-                    backlog=self._backlog,
-                    ssl_handshake_timeout=handshake,
-                )
-                self._servers.append(server)
-            if self._unix_path is not None:
-                remove_stale_socket(self._unix_path)
-                server = await loop.create_unix_server(
-                    self._connection,
-                    self._unix_path,
-                    ssl=self._ssl,
-                    backlog=self._backlog,
-                    ssl_handshake_timeout=handshake,
-                )
+            async for server in self._bind():
                 self._servers.append(server)
         except BaseException:
             self._stop_accepting()
@@ -132,12 +114,21 @@ class Listener:
             self._timer.cancel()
             self._timer = None
 
-    def _connection(self) -> HttpProtocol:
-        return HttpProtocol(self._app, self._limits, self._lend, self.hub)
+    async def _bind(self) -> AsyncIterator[asyncio.Server]:
+        loop = asyncio.get_running_loop()
+        where, make, options = self._where, self._connection, self._options
+        if (port := where.get("port")) is not None:
+            yield await loop.create_server(make, where.get("host"), port, **options)
+        for sock in where.get("sockets", ()):
+            create = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
+            yield await create(make, sock=sock, **options)
+        if (path := where.get("unix_path")) is not None:
+            remove_stale_socket(path)
+            yield await loop.create_unix_server(make, path, **options)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._limits.sweep_period, self._sweep)
+        self._timer = loop.call_later(self._period, self._sweep)
         self.hub.sweep(loop.time())
 
     def _stop_accepting(self) -> None:
@@ -148,6 +139,13 @@ class Listener:
         for path in paths:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
+
+
+class Listener(Accepting):
+    """Accepts connections for one application."""
+
+    def __init__(self, app: Application, limits: HttpLimits, lend: Lend, **where: Unpack[Where]) -> None:
+        super().__init__(lambda: HttpProtocol(app, limits, lend, self.hub), limits, where)
 
 
 def as_written(address: tuple[str, int] | str) -> str:
