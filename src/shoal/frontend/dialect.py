@@ -24,7 +24,7 @@ from shoal.errors import (
 )
 from shoal.frontend import health
 from shoal.frontend.exchange import Exchange, header_line
-from shoal.frontend.http import refusal as plain_refusal
+from shoal.frontend.refusals import refusal as plain_refusal
 from shoal.frontend.status import (
     HTTP_STATUS,
     JSON,

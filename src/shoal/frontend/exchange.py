@@ -137,6 +137,11 @@ class Exchange:
         """Whether an answer was begun."""
         return self._state != _WAITING
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether an answer was begun that its client still waits for the end of."""
+        return self._state == _STREAMING and self._link is not None
+
     def header(self, lower_name: bytes) -> bytes | None:
         """The first value of a header, looked up by its lower-case name."""
         for name, value in self.headers:

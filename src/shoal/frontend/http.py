@@ -10,8 +10,6 @@ of a message, and large bodies do not pass through it.
 """
 
 import asyncio
-import json
-import logging
 import math
 from collections.abc import Callable
 from typing import Final, cast
@@ -35,8 +33,9 @@ from shoal.frontend.incoming import (
     Lend,
     Refused,
 )
+from shoal.frontend.refusals import answer_for_defect, refusal, tell
 
-__all__ = ["Application", "HttpLimits", "HttpProtocol", "Hub", "Lend", "error_body"]
+__all__ = ["Application", "HttpLimits", "HttpProtocol", "Hub", "Lend"]
 
 Application = Callable[[Exchange], None]
 
@@ -45,21 +44,6 @@ RESET_TIME: Final = 0.02  # after which a client that is gone has answered with 
 LINGER_TIME: Final = 5.0
 LINGER_BYTES: Final = 64 * 2**20
 LINGERING: Final = 64  # connections over the limit that get a lingering close; more are just closed
-JSON_HEAD: Final = b"Content-Type: application/json\r\n"
-ERROR_TYPES: Final = {
-    400: "BadRequestException",
-    408: "RequestTimeoutException",
-    413: "RequestEntityTooLargeException",
-    414: "RequestURITooLongException",
-    417: "ExpectationFailedException",
-    431: "RequestHeaderFieldsTooLargeException",
-    500: "InternalServerException",
-    501: "NotImplementedException",
-    503: "ServiceUnavailableException",
-    505: "HTTPVersionNotSupportedException",
-}
-
-log = logging.getLogger("shoal.http")
 
 
 class HttpProtocol(Incoming, asyncio.BufferedProtocol):
@@ -124,7 +108,7 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
             exchange._link = None
             on_gone, exchange.on_gone, exchange.on_drained = exchange.on_gone, None, None
             if working:
-                _call(on_gone)
+                tell(on_gone)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: the shared buffer, or the rest of a large body's place."""
@@ -165,7 +149,7 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         self.blocked = False
         self.write_deadline = math.inf
         if self._phase == BUSY and self._exchange is not None:
-            _call(self._exchange.on_drained)
+            tell(self._exchange.on_drained)
         elif self._held:
             self.hub.soon(self._continue)
 
@@ -296,11 +280,7 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         try:
             self._app(exchange)
         except Exception:
-            log.exception("the application failed on %s %r", exchange.method, exchange.target)
-            if not exchange.is_answered:
-                exchange.respond(500, error_body(500, "the server failed on this request; its log says why"), JSON_HEAD)
-            elif self._exchange is exchange:
-                self._transport.abort()  # half an answer went out: only a cut tells the client that it is not whole
+            answer_for_defect(exchange, self._transport.abort)
 
     def _hold(self, data: memoryview) -> None:
         self._held += data
@@ -374,21 +354,3 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         self._phase = CLOSED
         self.deadline = self.hub.now + self._limits.write_timeout  # then it is cut, sent or not
         self._transport.close()
-
-
-def error_body(status: int, message: str) -> bytes:
-    """The JSON form of an error."""
-    return json.dumps({"code": status, "type": ERROR_TYPES[status], "message": message}).encode()
-
-
-def refusal(status: int, message: str) -> tuple[bytes, bytes]:
-    """Header lines and body for a request that the connection itself refuses."""
-    return JSON_HEAD, error_body(status, message)
-
-
-def _call(callback: Callable[[], None] | None) -> None:
-    if callback is not None:
-        try:
-            callback()
-        except Exception:
-            log.exception("a callback of the application failed")

@@ -146,6 +146,7 @@ class Listener(Accepting):
 
     def __init__(self, app: Application, limits: HttpLimits, lend: Lend, **where: Unpack[Where]) -> None:
         super().__init__(lambda: HttpProtocol(app, limits, lend, self.hub), limits, where)
+        self.app = app
 
 
 def as_written(address: tuple[str, int] | str) -> str:

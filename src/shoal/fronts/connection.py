@@ -1,18 +1,16 @@
 """The core's end of an HTTP connection that a front process has: its exchanges are answered through frames."""
 
-import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from shoal.errors import ProtocolError
 from shoal.frontend.exchange import Exchange
-from shoal.frontend.http import JSON_HEAD, Application, error_body
+from shoal.frontend.http import Application
 from shoal.frontend.hub import Client, Hub
+from shoal.frontend.refusals import answer_for_defect, tell
 from shoal.fronts.channel import Channel
 from shoal.fronts.frames import ABORT, DATA, WHOLE, WHOLE_LAST, WINDOW
 from shoal.fronts.messages import RequestHead
 from shoal.payload import Block, Buffer
-
-log = logging.getLogger("shoal.fronts")
 
 
 class RemoteConnection:
@@ -55,11 +53,7 @@ class RemoteConnection:
         try:
             self._app(exchange)
         except Exception:
-            log.exception("the application failed on %s %r", exchange.method, exchange.target)
-            if not exchange.is_answered:
-                exchange.respond(500, error_body(500, "the server failed on this request; its log says why"), JSON_HEAD)
-            elif self._exchange is exchange:
-                exchange.abort()
+            answer_for_defect(exchange, exchange.abort)
 
     def taken(self, size: int) -> None:
         """The client took so many bytes."""
@@ -71,7 +65,7 @@ class RemoteConnection:
     def drained(self) -> None:
         """Somebody caught up: tell the application where more may be streamed now."""
         if self._exchange is not None and not self.blocked:
-            _call(self._exchange.on_drained)
+            tell(self._exchange.on_drained)
 
     def finish(self) -> None:
         """The connection is not kept after the answer that is due."""
@@ -84,7 +78,7 @@ class RemoteConnection:
         if exchange is not None:
             exchange._link = None
             on_gone, exchange.on_gone, exchange.on_drained = exchange.on_gone, None, None
-            _call(on_gone)
+            tell(on_gone)
 
     # The exchange's side
 
@@ -114,11 +108,3 @@ class RemoteConnection:
         """Cut the connection."""
         self._exchange = None
         self._channel.put(ABORT, self._key)
-
-
-def _call(callback: Callable[[], None] | None) -> None:
-    if callback is not None:
-        try:
-            callback()
-        except Exception:
-            log.exception("a callback of the application failed")

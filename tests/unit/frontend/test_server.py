@@ -27,7 +27,7 @@ def server_of(
         on_answered=on_answered,
     )
     listeners: Any = server._by_name
-    return server, {api: listener._app for api, listener in listeners.items()}
+    return server, {api: listener.app for api, listener in listeners.items()}
 
 
 def ask(app: Any, target: str, method: str = "GET", body: Any = b"") -> Answer:
