@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import chain
 
 from hypothesis import given, settings
@@ -130,33 +131,36 @@ def test_a_base_is_not_left_for_a_difference_too_small_to_matter() -> None:
     assert search.best == Setting()
 
 
+@dataclass
+class Misleading:
+    """A world in which the first look at some of the settings says something else than all later ones."""
+
+    is_meant: Callable[[Setting], bool]
+    first: float
+    truth: float
+    seen: list[Setting] = field(default_factory=list)
+
+    def __call__(self, setting: Setting) -> Merit:
+        self.seen.append(setting)
+        if not self.is_meant(setting):
+            return Merit(1, 100.0)
+        return Merit(1, self.first if self.seen.count(setting) == 1 else self.truth)
+
+
 def test_one_lucky_look_does_not_make_a_setting_the_best() -> None:
     """One at a time is a tenth slower in truth; its first look says that it is a tenth faster."""
-    seen: list[Setting] = []
-
-    def world(setting: Setting) -> Merit:
-        seen.append(setting)
-        is_lucky = setting.limit == 1 and seen.count(setting) == 1
-        return Merit(1, 110.0 if is_lucky else 90.0 if setting.limit == 1 else 100.0)
-
+    world = Misleading(lambda setting: setting.limit == 1, first=110.0, truth=90.0)
     search = Search(Setting())
     run(search, SMALL, world)
 
     assert search.best.limit != 1
-    assert seen.count(Setting(limit=1, delay=0.0)) > 1
+    assert world.seen.count(Setting(limit=1, delay=0.0)) > 1
 
 
 def test_one_unlucky_look_does_not_lose_a_setting() -> None:
     """Two workers are a fifth faster in truth; the first look at them says that they are a little slower."""
-    seen: list[Setting] = []
-
-    def world(setting: Setting) -> Merit:
-        seen.append(setting)
-        is_unlucky = setting.workers == 2 and seen.count(setting) == 1
-        return Merit(1, 98.0 if is_unlucky else 120.0 if setting.workers == 2 else 100.0)
-
     search = Search(Setting())
-    run(search, SMALL, world)
+    run(search, SMALL, Misleading(lambda setting: setting.workers == 2, first=98.0, truth=120.0))
 
     assert search.best.workers == 2
 
