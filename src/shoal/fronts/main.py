@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 
 import uvloop
@@ -54,33 +54,29 @@ class FrontProcess:
         self._refused = 0
         self._last = Stats([], 0, 0, 0)
         self._tasks: set[asyncio.Task[None]] = set()
+        relay, calls = self._relay, self._calls
+        self._takes: Mapping[int, Callable[[int, bytes], None]] = {
+            frames.WHOLE: partial(relay.whole, keep=True),
+            frames.WHOLE_LAST: partial(relay.whole, keep=False),
+            frames.DATA: relay.data,
+            frames.ABORT: lambda key, _: relay.abort(key),
+            frames.RELEASE: lambda offset, _: relay.release(offset),
+            frames.SEND: calls.send,
+            frames.SEND_OK: calls.send_last,
+            frames.FINISH: calls.finish,
+            frames.SETUP: lambda _, payload: self._begin(self._start(decode_setup(payload))),
+            frames.MEMORY: self._take_memory,
+            frames.DRAIN: lambda place, payload: self._begin(self._drain(place, decode_timeout(payload))),
+        }
 
     def _take(self, kind: int, key: int, payload: bytes) -> None:
-        match kind:
-            case frames.WHOLE:
-                self._relay.whole(key, payload, keep=True)
-            case frames.SEND_OK:
-                self._calls.send_last(key, payload)
-            case frames.RELEASE:
-                self._relay.release(key)
-            case frames.DATA:
-                self._relay.data(key, payload)
-            case frames.SEND:
-                self._calls.send(key, payload)
-            case frames.WHOLE_LAST:
-                self._relay.whole(key, payload, keep=False)
-            case frames.FINISH:
-                self._calls.finish(key, payload)
-            case frames.ABORT:
-                self._relay.abort(key)
-            case frames.SETUP:
-                self._begin(self._start(decode_setup(payload)))
-            case frames.MEMORY:
-                self._may_lend = True
-            case frames.DRAIN:
-                self._begin(self._drain(key, decode_timeout(payload)))
-            case _:
-                raise ProtocolError(f"there is no frame of kind {kind}")
+        take = self._takes.get(kind)
+        if take is None:
+            raise ProtocolError(f"there is no frame of kind {kind}")
+        take(key, payload)
+
+    def _take_memory(self, key: int, payload: bytes) -> None:
+        self._may_lend = True
 
     def _lost(self, reason: str) -> None:
         if not self.left.done():
