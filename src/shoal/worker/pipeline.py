@@ -11,6 +11,7 @@ process, which sends no more batches than an instance has places.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
 from typing import Protocol
@@ -61,7 +62,7 @@ class Inline:
     ) -> None:
         self._program = program
         self._arena = arena
-        self._done = done
+        self._leave = partial(_leave, done)
         self._poll = poll
         self._run = run or run_stages
 
@@ -72,9 +73,7 @@ class Inline:
         """Run it whole, now."""
         (cut,) = batch.slices(0)
         self._run(cut, self._program.stages, self._program, self._arena, self._poll)
-        batch.close(cut)
-        batch.finish()
-        self._done(batch)
+        self._leave(cut)
 
 
 class Threaded:
@@ -90,7 +89,7 @@ class Threaded:
     ) -> None:
         self._program = program
         self._arena = arena
-        self._done = done
+        self._leave = partial(_leave, done)
         self._run = run or run_stages
         is_staged = len(program.stages) > 1
         self._slice_size = micro.micro_batch_size if is_staged else 0
@@ -127,12 +126,6 @@ class Threaded:
             except BaseException:  # a defect of ours: the thread lives
                 _log.exception("a batch could not be answered")
 
-    def _leave(self, cut: Slice) -> None:
-        batch = cut.batch
-        if batch.close(cut):
-            batch.finish()
-            self._done(batch)
-
 
 class Gathered:
     """Every stage on the one thread that the model belongs to; what would wait there does so on another."""
@@ -141,7 +134,7 @@ class Gathered:
         self._program = program
         self._thread = thread
         self._arena = arena
-        self._done = done
+        self._leave = partial(_leave, done)
         self._waiting = Hop(2)
 
     def start(self) -> None:
@@ -177,12 +170,6 @@ class Gathered:
                 self._run(cut, column)
             except BaseException:  # a defect of ours: the thread lives
                 _log.exception("a batch could not be answered")
-
-    def _leave(self, cut: Slice) -> None:
-        batch = cut.batch
-        if batch.close(cut):
-            batch.finish()
-            self._done(batch)
 
 
 class Hop:
@@ -238,6 +225,14 @@ def apart(cut: Slice) -> list[Slice]:
         start += one.inline_size
         singles.append(one)
     return singles
+
+
+def _leave(done: Done, cut: Slice) -> None:
+    """A slice is through; with the last one its batch is."""
+    batch = cut.batch
+    if batch.close(cut):
+        batch.finish()
+        done(batch)
 
 
 def _run_stage(cut: Slice, stage: Stage, program: Program, arena: ArenaReader | None, poll: Poll) -> None:
