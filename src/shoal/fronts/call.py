@@ -1,9 +1,8 @@
 """The core's end of a gRPC call that a front process has."""
 
-import logging
 from collections.abc import Callable, Sequence
 
-from shoal.frontend.http2.call import FAILED, run
+from shoal.frontend.http2.served import ServedCall, run
 from shoal.frontend.hub import Client
 from shoal.frontend.rpc import Code, Service
 from shoal.fronts.channel import Channel
@@ -11,34 +10,21 @@ from shoal.fronts.frames import FINISH, SEND, SEND_OK, WINDOW
 from shoal.fronts.messages import CallHead, Field, Finish, encode
 from shoal.payload import Buffer
 
-log = logging.getLogger("shoal.fronts")
 
-
-class RemoteCall:
+class RemoteCall(ServedCall):
     """One call, as `rpc.Call` says. Its deadline is kept by the front process, which tells when nobody waits."""
 
-    __slots__ = (
-        *("_channel", "_forget", "_has_sent", "_number", "_under_way", "client", "is_over", "metadata", "method"),
-        *("on_drained", "on_end", "on_gone", "on_message", "peer", "timeout"),
-    )
+    __slots__ = ("_channel", "_forget", "_has_sent", "_number", "_under_way")
 
     def __init__(
         self, channel: Channel, number: int, head: CallHead, client: Client, forget: Callable[[int], object]
     ) -> None:
+        super().__init__(head, client, head.peer)
         self._channel = channel
         self._number = number
         self._forget = forget
-        self._has_sent = self.is_over = False
+        self._has_sent = False
         self._under_way = 0  # bytes that the client has not taken
-        self.method = head.method
-        self.metadata: Sequence[Field] = head.metadata
-        self.timeout = head.timeout
-        self.peer = head.peer
-        self.client: int = client
-        self.on_message: Callable[[bytes], None] = _ignore
-        self.on_end: Callable[[], None] = _nothing
-        self.on_gone: Callable[[], None] = _nothing
-        self.on_drained: Callable[[], None] = _nothing
 
     # The service's side
 
@@ -68,24 +54,15 @@ class RemoteCall:
 
     def begin(self, service: Service) -> None:
         """Hand the call to its service."""
-        try:
-            service(self)
-        except Exception:
-            self._crash()
+        self._let(service, self)
 
     def hear(self, message: bytes) -> None:
         """A message of the client."""
-        try:
-            self.on_message(message)
-        except Exception:
-            self._crash()
+        self._let(self.on_message, message)
 
     def hear_end(self) -> None:
         """The client will send no more."""
-        try:
-            self.on_end()
-        except Exception:
-            self._crash()
+        self._let(self.on_end)
 
     def taken(self, size: int) -> None:
         """The client took so many bytes."""
@@ -107,23 +84,12 @@ class RemoteCall:
         self._over()
         run(on_gone)
 
-    def _crash(self) -> None:
-        log.exception("the service failed on %s", self.method)
-        if not self.is_over:
-            on_gone = self.on_gone
-            self.finish(Code.UNKNOWN, FAILED)
-            run(on_gone)
+    def _let(self, callback: Callable[..., None], *given: object) -> None:
+        try:
+            callback(*given)
+        except Exception:  # a defect of the service, whatever it is: its call ends, the channel of all others goes on
+            self.crash()
 
     def _over(self) -> None:
-        self.is_over = True
+        self.deafen()
         self._forget(self._number)
-        self.on_message = _ignore
-        self.on_end = self.on_gone = self.on_drained = _nothing
-
-
-def _ignore(message: bytes) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass

@@ -1,8 +1,7 @@
 """One call: its stream's state, what the service hears of it, and what it says back."""
 
-import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final, Protocol
 
@@ -11,10 +10,9 @@ from shoal.frontend.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, 
 from shoal.frontend.http2.heads import Head
 from shoal.frontend.http2.hpack import Field
 from shoal.frontend.http2.messages import PREFIX, Messages
+from shoal.frontend.http2.served import ServedCall, run
 from shoal.frontend.rpc import Code
 from shoal.payload import Buffer
-
-FAILED: Final = "the server failed on this call; its log says why"
 
 # The frames of nearly every answer, but for the stream's number and the message.
 _HEAD: Final = pack_head(len(answers.HEAD) << 8 | HEADERS, END_HEADERS, 0)[:5]
@@ -24,8 +22,6 @@ _pack_next: Final = Struct(">IBIBI").pack
 _pack_prefix: Final = Struct(">BI").pack
 _FIRST_SIZE: Final = Struct(f">5sI{len(answers.HEAD)}sIBIBI").size
 _OK_SIZE: Final = 9 + len(answers.OK)
-
-log = logging.getLogger("shoal.http2")
 
 
 class Link(Protocol):
@@ -67,7 +63,7 @@ class Link(Protocol):
         ...
 
 
-class Http2Call:
+class Http2Call(ServedCall):
     """A call, as `rpc.Call` says; the underscored half belongs to the connection."""
 
     __slots__ = (
@@ -86,19 +82,10 @@ class Http2Call:
         "_unsent",
         "_was_full",
         "_window",
-        "client",
-        "is_over",
-        "metadata",
-        "method",
-        "on_drained",
-        "on_end",
-        "on_gone",
-        "on_message",
-        "peer",
-        "timeout",
     )
 
     def __init__(self, link: Link, stream: int, head: Head, window: int, now: float) -> None:
+        super().__init__(head, link.client, link.peer)
         self._link: Link | None = link
         self._stream = stream
         self._head = head
@@ -107,17 +94,8 @@ class Http2Call:
         self._taken = 0  # bytes received since the client's window was last widened
         self._unsent = 0
         self._moved = now  # when the last of what waits was sent
-        self._is_ended = self._has_begun = self.is_over = False
+        self._is_ended = self._has_begun = False
         self._messages: Messages | None = None  # once one is not whole in its frame
-        self.client = link.client
-        self.peer = link.peer
-        self.method = head.method
-        self.metadata = head.metadata
-        self.timeout = head.timeout
-        self.on_message: Callable[[bytes], None] = _ignore
-        self.on_end: Callable[[], None] = _nothing
-        self.on_gone: Callable[[], None] = _nothing
-        self.on_drained: Callable[[], None] = _nothing
 
     # The service's side
 
@@ -187,25 +165,12 @@ class Http2Call:
 
     # The connection's side
 
-    def fail(self, code: Code, message: str) -> None:
-        """End the call by the transport's own decision, and tell the service."""
-        if self.is_over:
-            return
-        on_gone = self.on_gone
-        self.finish(code, message)
-        run(on_gone)
-
     def expire(self) -> None:
         """The deadline passed. Half a message that waits cannot be followed by a status: then the stream is cut."""
         if self._unsent and self._link is not None:
             self._link.cancel(self)
             return
         self.fail(Code.DEADLINE_EXCEEDED, f"the call took longer than the {self.timeout:g} s its client gives it")
-
-    def crash(self) -> None:
-        """The service raised."""
-        log.exception("the service failed on %s", self.method)
-        self.fail(Code.UNKNOWN, FAILED)
 
     def drained(self) -> None:
         """It is writable again."""
@@ -239,26 +204,8 @@ class Http2Call:
     def release(self) -> None:
         """Let go of everything: nobody will hear of this call again."""
         self._link = None
-        self.is_over = True
         if self._unsent:
             self._queue.clear()
             self._unsent = 0
         self._messages = None
-        self.on_message = _ignore
-        self.on_end = self.on_gone = self.on_drained = _nothing
-
-
-def run(callback: Callable[[], None]) -> None:
-    """Tell a service; what it raises is its own."""
-    try:
-        callback()
-    except Exception:
-        log.exception("a callback of a service failed")
-
-
-def _ignore(message: bytes) -> None:
-    pass
-
-
-def _nothing() -> None:
-    pass
+        self.deafen()

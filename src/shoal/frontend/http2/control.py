@@ -4,7 +4,7 @@ from struct import Struct
 from typing import Final
 
 from shoal.frontend.http2.budget import Budget
-from shoal.frontend.http2.call import Http2Call, run
+from shoal.frontend.http2.call import Http2Call
 from shoal.frontend.http2.flow import Outgoing
 from shoal.frontend.http2.frames import (
     ACK,
@@ -23,6 +23,7 @@ from shoal.frontend.http2.frames import (
 )
 from shoal.frontend.http2.hpack import Decoder
 from shoal.frontend.http2.limits import Http2Limits
+from shoal.frontend.http2.served import run
 from shoal.frontend.hub import Hub
 
 MAX_SETTINGS: Final = 64  # in one frame
