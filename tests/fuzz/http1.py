@@ -8,7 +8,7 @@ from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import HttpLimits, HttpProtocol
 from shoal.frontend.hub import Hub
 from tests.fuzz.target import Witness, expect
-from tests.unit.frontend.http_fakes import FakeTransport, Loan
+from tests.unit.frontend.http_fakes import FakeTransport, Loan, never
 
 LIMITS = HttpLimits(max_body=2000, max_head=1500, max_headers=12, inline_body=100, max_pipelined=4)
 REFUSALS = {400, 408, 413, 414, 417, 431, 501, 503, 505}
@@ -65,12 +65,12 @@ class Http1:
     def __init__(self) -> None:
         self._witness = Witness("shoal.http")
         self._later: list[Callable[[], None]] = []
-        self._hub = Hub(soon=self._later.append)
+        self._hub = Hub(soon=self._later.append, later=never)
 
     def attempt(self, data: bytes, random: Random) -> Hashable:
         """Feed it whole or in pieces; what is told to the application does not depend on that."""
         if self._hub.connections:  # of a trial that found something
-            self._hub = Hub(soon=self._later.append)
+            self._hub = Hub(soon=self._later.append, later=never)
         first = Trial(data, [], self._hub, self._later, is_late=False)
         self._witness.check()
         if random.random() < 0.5:

@@ -66,13 +66,29 @@ class Connection(Protocol):
         ...
 
 
-class Hub:
-    """The live connections of one listener. `now` only moves when it is swept; `soon` is the loop's next turn."""
+def _call_soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
-    def __init__(self, now: float = 0.0, soon: Callable[[Callable[[], None]], object] | None = None) -> None:
+
+def _call_later(delay: float, callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(delay, callback)
+
+
+class Hub:
+    """The live connections of one listener. `now` only moves when it is swept.
+
+    `soon` and `later` are the loop's: its next turn, and the turn after so many seconds.
+    """
+
+    def __init__(
+        self,
+        now: float = 0.0,
+        soon: Callable[[Callable[[], None]], object] = _call_soon,
+        later: Callable[[float, Callable[[], None]], object] = _call_later,
+    ) -> None:
         self.now = now
-        self.soon = soon or _call_soon
-        self.later = _call_later if soon is None else _call_never  # a fake loop has the sweep alone
+        self.soon = soon
+        self.later = later
         self.date = _date_line()
         self.draining = False
         self.connections: set[Connection] = set()
@@ -141,18 +157,6 @@ def hung_up(transport: asyncio.BaseTransport) -> bool:
     poll = select.poll()
     poll.register(sock.fileno(), 0)
     return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
-
-
-def _call_soon(callback: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_soon(callback)
-
-
-def _call_later(delay: float, callback: Callable[[], None]) -> None:
-    asyncio.get_running_loop().call_later(delay, callback)
-
-
-def _call_never(delay: float, callback: Callable[[], None]) -> None:
-    pass
 
 
 def _date_line() -> bytes:

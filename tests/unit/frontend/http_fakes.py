@@ -21,6 +21,10 @@ def chunked(*pieces: bytes) -> bytes:
     return POST + b"Transfer-Encoding: chunked\r\n\r\n" + body + b"0\r\n\r\n"
 
 
+def never(delay: float, callback: Callable[[], None]) -> None:
+    """No timer rings here: what comes after a while is up to the sweep."""
+
+
 class FakeTransport(asyncio.Transport):
     def __init__(self, extra: dict[str, object] | None = None) -> None:
         super().__init__(extra or {"peername": ("10.0.0.7", 1234)})
@@ -92,7 +96,7 @@ class Client:
         self.seen: list[Exchange] = []
         self.loans: list[Loan] = []
         self.later: list[Callable[[], None]] = []
-        self.hub = hub or Hub(soon=self.later.append)
+        self.hub = hub or Hub(soon=self.later.append, later=never)
         self._app = app
         self._has_memory = has_memory
         self.transport = FakeTransport(extra)
