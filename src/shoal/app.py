@@ -4,9 +4,9 @@ import asyncio
 import gc
 import logging
 import os
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,12 +14,11 @@ import uvloop
 
 from shoal import heap, logs
 from shoal.alarm import LoopAlarm
+from shoal.apis import Apis
 from shoal.archive.intake import Intake
 from shoal.board import Board
 from shoal.clock import MonotonicClock
 from shoal.config.deployment import Deployment
-from shoal.config.devices import GpuUsage
-from shoal.config.exposure import is_loopback
 from shoal.config.load import with_own_settings
 from shoal.config.model import ModelConfig, WorkerLimits
 from shoal.config.profile import kept_costs
@@ -31,23 +30,9 @@ from shoal.core.poison import Poison
 from shoal.core.repository import Repository
 from shoal.core.rollout import Rollouts
 from shoal.core.scheduler import Scheduler
-from shoal.core.workflow import Workflows
 from shoal.errors import ModelNotFound
-from shoal.frontend.actions import Actions
 from shoal.frontend.budget import Budget
-from shoal.frontend.dashboard.routes import Dashboard
-from shoal.frontend.dialect import dialect_of
-from shoal.frontend.exchange import Exchange
-from shoal.frontend.grpc.listen import grpc_listeners
-from shoal.frontend.http2.server import Http2Listener
-from shoal.frontend.incoming import Lend
-from shoal.frontend.listen import Listener, Listening
-from shoal.frontend.management import Management
-from shoal.frontend.mms import Inference
-from shoal.frontend.server import Server
-from shoal.frontend.tls import tls_context
-from shoal.frontend.tokens import Api, Tokens
-from shoal.frontend.workflows import WorkflowRoutes
+from shoal.frontend.tokens import Tokens
 from shoal.fronts.crew import Crew
 from shoal.fronts.memory import arena_of
 from shoal.measuring import Measuring
@@ -57,9 +42,7 @@ from shoal.signals import serve_until_told
 from shoal.startup import Startup, snapshot_models
 from shoal.telemetry import Metrics, ModelFacts, ModelStats
 from shoal.v2 import V2
-from shoal.version import __version__
 from shoal.watch import Watch
-from shoal.workflows import WorkflowIntake
 
 log = logging.getLogger("shoal")
 
@@ -84,147 +67,61 @@ class App:
         self.models = models
         self.archives = archives
         self.deployment = deployment or Deployment(server=config)
-        defaults = self.deployment.defaults
         self.clock = MonotonicClock()
         self.arena = arena_of(config)
         self.crew = Crew(config, self.arena) if config.frontends > 1 else None
         self.budget = Budget(config.body_memory)
         self.repository = Repository(self._build)
-        self.dialect = dialect_of(config, __version__)
-        self.tokens = (
-            Tokens(config.key_file, 60 * config.token_expiration, time.time) if config.token_authorization else None
+        self.intake = Intake(config, self.deployment.defaults, self.deployment.tuning)
+        self.rollouts = Rollouts(
+            self.repository, self.clock, drain_within=config.removal_timeout, on_gone=self.intake.discard
         )
-        self.intake = Intake(config, defaults, self.deployment.tuning)
-        lend = self.arena.lend if self.arena else lambda _: None
-        drain_within = config.unregister_timeout or config.drain_timeout
-        self.rollouts = Rollouts(self.repository, self.clock, drain_within=drain_within, on_gone=self.intake.discard)
         self.watch = Watch(self.repository, self.rollouts, self.intake.discard) if watch else None
         self.snapshots = Snapshots(self.deployment.snapshots, self.deployment.properties, time.time)
+        tokens = (
+            Tokens(config.key_file, 60 * config.token_expiration, time.time) if config.token_authorization else None
+        )
+        lend = self.arena.lend if self.arena else lambda _: None
         self.v2 = V2(
             self.deployment,
             self.repository,
             self.clock,
             lend,
-            drain_within=drain_within,
-            check_key=self._check_inference_key if self.tokens else None,
+            drain_within=config.removal_timeout,
+            check_key=partial(tokens.check, "inference") if tokens else None,
         )
         self.board = Board(self.v2.parts.desk, self.v2.parts.control, largest=config.max_request_size)
-        self.actions = Actions(
-            self.repository,
-            self.intake,
-            self.dialect,
-            self.clock,
-            drain_within=drain_within,
-            model_api=config.model_api,
-            gpu_usage=GpuUsage(self.clock),
-            first_worker=defaults.first_worker_id,
-            on_changed=lambda: self._save("snapshot"),
+        self.apis = Apis(
+            *(config, self.deployment, self.repository, self.clock),
+            intake=self.intake,
             rollouts=self.rollouts,
+            v2=self.v2,
+            tokens=tokens,
+            lend=lend,
+            budget=self.budget,
+            crew=self.crew,
+            page=self._page,
+            on_changed=lambda: self._save("snapshot"),
         )
-        self.dashboard = Dashboard(
-            self.repository,
-            self.actions,
-            self.dialect,
-            self.clock,
-            tokens=self.tokens,
-            cors_origin=config.cors_origin,
-            is_local=is_loopback(config.management_host),
-            control=self.v2.control,
-            about={"version": __version__, "compat": config.compat, "can_load": self._can_load},
-        )
-        self._access = logs.AccessLog(lambda delay, flush: asyncio.get_running_loop().call_later(delay, flush))
         self.measuring = Measuring(
             config,
             Metrics(self._facts, time.time(), self._memory),
-            lambda: self.server.answers,
+            lambda: self.apis.server.answers,
             logs.write_metrics,
-            gpus=defaults.gpus,
+            gpus=self.deployment.defaults.gpus,
             is_default=self._is_default,
         )
-        self.server = self._http(lend)
-        self.grpc = self._grpc()
-
-    def _http(self, lend: Lend) -> Server:
-        """What answers on the HTTP listeners."""
-        config = self.config
-        inference = Inference(
-            self.repository,
-            self.clock,
-            self.dialect,
-            open_inference=config.open_inference,
-            authorise=self._authorise_inference if self.tokens else None,
-        )
-        management = Management(
-            self.repository,
-            self.actions,
-            self.dialect,
-            tokens=self.tokens,
-            cors_origin=config.cors_origin,
-            is_local=is_loopback(config.management_host),
-        )
-        workflows = WorkflowRoutes(
-            Workflows(self.repository, self.clock),
-            WorkflowIntake(self.intake, self.deployment.workflow_store),
-            self.dialect,
-            drain_within=config.unregister_timeout or config.drain_timeout,
-            authorise=self._authorise if self.tokens else None,
-        )
-        has_workflows = config.compat != "mms"
-        return Server(
-            config,
-            inference,
-            management,
-            self._page,
-            self.dialect,
-            self.clock,
-            lend=lend,
-            listen=self.crew.http if self.crew else Listener,
-            budget=self.budget,
-            tls=_tls(config),
-            first=[self.v2.routes.take] if self._speaks_v2 else (),
-            more={
-                "inference": [workflows.predict] if has_workflows else [],
-                "management": [*([workflows.manage] if has_workflows else []), self.dashboard.take],
-            },
-            on_answered=self._log_access if config.compat in ("torchserve", "mms") else None,
-        )
-
-    def _grpc(self) -> dict[str, Listening]:
-        """What answers on the gRPC listeners."""
-        listeners = grpc_listeners(
-            self.config,
-            self.repository,
-            self.actions,
-            self.dialect,
-            self.clock,
-            tokens=self.tokens,
-            kserve=self.v2.parts if self._speaks_v2 else None,
-            tls=_tls(self.config) if self.config.grpc_tls else None,
-            listen=self.crew.grpc if self.crew else Http2Listener,
-        )
-        for listener in listeners.values():
-            listener.hub.budget = self.budget
-        return listeners
-
-    @property
-    def _speaks_v2(self) -> bool:
-        return self.config.compat in ("", "triton")
 
     @property
     def addresses(self) -> dict[str, str]:
         """Where each API is bound."""
-        return self.server.addresses | {name: f"grpc://{listener.address}" for name, listener in self.grpc.items()}
+        return self.apis.addresses
 
     async def start(self) -> None:
         """Bind the listeners and load the models; what fails undoes the rest and is raised."""
         startup = Startup(self.intake, self.repository, self.rollouts, self.watch)
         try:
-            self.dashboard.start()
-            await self.server.start()
-            for listener in self.grpc.values():
-                await listener.start()
-            if self.tokens is not None:
-                self.tokens.start()
+            await self.apis.start()
             await startup.load(self.models, self.archives)
             await startup.load_listed(self.deployment)
             await self.v2.start()
@@ -252,19 +149,16 @@ class App:
         if self.watch is not None:
             await self.watch.stop()
         await self.measuring.stop()
-        await self.dashboard.stop()
-        await asyncio.gather(self.server.drain(limit), *(listener.drain(limit) for listener in self.grpc.values()))
+        await self.apis.drain(limit)
         if self.crew is not None:
             await self.crew.stop()
         await self.v2.stop()
         left = max(0.0, end - self.clock.now())
         await asyncio.gather(self.repository.drain(left), self.rollouts.close(left))
         self.v2.close()
-        if self.tokens is not None:
-            self.tokens.stop()
         if self.arena is not None:
             self.arena.close()
-        self._access.flush()
+        self.apis.close()
         await asyncio.to_thread(self.intake.close)
 
     def _restricted(self, config: ModelConfig) -> ModelConfig:
@@ -310,10 +204,6 @@ class App:
         )
         return self.v2.model(config, scheduler, pool, proof)
 
-    @property
-    def _can_load(self) -> bool:
-        return self.config.model_api if self.v2.control is None else self.v2.control.mode == "explicit"
-
     def _page(self, names: Sequence[str]) -> bytes:
         return self.measuring.page(names) + (b"" if names else self.v2.page() + canary_page(*self._shares()))
 
@@ -352,27 +242,15 @@ class App:
         except ModelNotFound:  # removed since
             return False
 
-    def _authorise(self, api: Api, exchange: Exchange) -> None:
-        assert self.tokens is not None
-        self.tokens.check(api, exchange.header(b"authorization"))
-
-    def _check_inference_key(self, shown: bytes | None) -> None:
-        assert self.tokens is not None
-        self.tokens.check("inference", shown)
-
-    def _authorise_inference(self, exchange: Exchange) -> None:
-        self._authorise("inference", exchange)
-
-    def _log_access(self, exchange: Exchange, status: int, milliseconds: float) -> None:
-        self._access.add(exchange.peer, exchange.method, exchange.target.decode("latin-1"), status, milliseconds)
-
     def _save(self, kind: Kind) -> None:
         if self.deployment.snapshots:
             self.snapshots.save(kind, snapshot_models(self.repository))
 
 
-def _tls(config: ServerConfig) -> ssl.SSLContext | None:
-    return tls_context(config.certificate_file, config.private_key_file) if config.certificate_file else None
+def _tokens(config: ServerConfig) -> Tokens | None:
+    if not config.token_authorization:
+        return None
+    return Tokens(config.key_file, 60 * config.token_expiration, time.time)
 
 
 def run(

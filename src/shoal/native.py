@@ -95,8 +95,8 @@ def announce(app: App) -> None:
     lines += [f"{'try':<11} curl -X POST {inference}/predictions/{model.name} -T FILE" for model in app.repository]
     if app.config.page:
         lines.append(f"{'page':<11} {inference}/")
-    if app.server.dashboard:
-        lines.append(f"{'dashboard':<11} {app.server.dashboard}")
+    if app.apis.server.dashboard:
+        lines.append(f"{'dashboard':<11} {app.apis.server.dashboard}")
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stdout.write("Model server started.\n")
     sys.stdout.flush()

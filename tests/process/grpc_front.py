@@ -211,17 +211,17 @@ def fronting(
 def make_services(app: App, authorise: Authorise | None, model_api: bool) -> tuple[Services, Services]:
     """The services of the inference port and of the management port."""
     let_in = authorise or anyone
-    explain = app.dialect.explain
+    explain = app.apis.dialect.explain
     desk = Desk(app.repository, app.clock, explain)
 
     def health() -> str:
-        return app.dialect.health(app.repository)[1]
+        return app.apis.dialect.health(app.repository)[1]
 
     inference = TorchServeInference(desk, health=health, authorise=let_in)
     open_inference = OpenInference(
         desk, describe_error=explain, authorise=let_in, is_ready=lambda model: model.is_ready
     )
-    management = TorchServeManagement(app.actions, describe_error=explain, authorise=let_in, model_api=model_api)
+    management = TorchServeManagement(app.apis.actions, describe_error=explain, authorise=let_in, model_api=model_api)
     return inference.services() | open_inference.services(), management.services()
 
 

@@ -355,8 +355,8 @@ def test_models_are_managed_from_register_to_unregister(front: Front) -> None:
 def test_a_model_registered_without_workers_refuses_predictions(front: Front) -> None:
     register = RegisterModelRequest(url="deeds.py", model_name="idle", synchronous=True)
     front.manage("RegisterModel", register)
-    asyncio.run_coroutine_threadsafe(front.app.actions.scale("idle", "", {"min_worker": "0", "synchronous": "true"}),
-                                     front.loop).result(30)  # fmt: skip
+    none = front.app.apis.actions.scale("idle", "", {"min_worker": "0", "synchronous": "true"})
+    asyncio.run_coroutine_threadsafe(none, front.loop).result(30)
     try:
         code, details = failure(lambda: front.predict(b"hello", "idle"))
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 
-from shoal.app import App, _tls
+from shoal.app import App
 from shoal.config.deployment import Deployment
 from shoal.config.model import Interface, ModelConfig, TensorSpec
 from shoal.config.server import ServerConfig
@@ -21,6 +21,7 @@ from shoal.config.triton import TritonSettings
 from shoal.errors import ConfigError
 from shoal.frontend.grpc.kserve import GROUPS, KServe
 from shoal.frontend.grpc.kserve import PREFIX as KSERVE
+from shoal.frontend.tls import tls_context
 from shoal.launch.certificate import own_certificate
 
 PORTS: dict[str, Any] = {"port": 0, "management_port": 0, "metrics_port": 0, "grpc_port": 0, "grpc_management_port": 0}
@@ -159,12 +160,11 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tup
 
 
 def test_old_tls_is_not_spoken(certificate: tuple[str, str]) -> None:
-    context = _tls(ServerConfig(certificate_file=certificate[0], private_key_file=certificate[1]))
-    assert context is not None
+    context = tls_context(*certificate)
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_a_certificate_that_does_not_fit_is_named(certificate: tuple[str, str], tmp_path: Path) -> None:
     (tmp_path / "other.pem").write_text("no key")
     with pytest.raises(ConfigError, match=r"cannot use .*certificate.pem and .*other.pem for TLS"):
-        _tls(ServerConfig(certificate_file=certificate[0], private_key_file=str(tmp_path / "other.pem")))
+        tls_context(certificate[0], str(tmp_path / "other.pem"))

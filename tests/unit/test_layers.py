@@ -47,6 +47,9 @@ LAYERS: dict[str, set[str] | None] = {
     "gpu": {"errors"},  # parts for handlers; they say `import shoal.gpu`
     "triton": {"archive", "clock", "config", "core", "errors", "frontend", "payload", "telemetry", "tensor"},
     "v2": {"clock", "config", "core", "frontend", "series", "telemetry", "triton"},
+    "apis": {
+        *("archive", "clock", "config", "core", "frontend", "fronts", "logs", "v2", "version", "workflows"),
+    },  # what a server answers on, put together
     "board": {"core", "errors", "frontend", "payload", "pool", "tensor", "triton", "wire"},
     "startup": {"archive", "config", "core", "errors", "watch"},
     "watch": {"config", "core", "errors"},

@@ -73,6 +73,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     worker_limits: WorkerLimits = WorkerLimits()  # of workers of models that have none of their own
     page: bool = False  # the demo page at /
 
+    @property
+    def removal_timeout(self) -> float:
+        """Seconds that the removal of a model gives to what it admitted."""
+        return self.unregister_timeout or self.drain_timeout
+
     def __post_init__(self) -> None:
         for field in ("grpc_port", "grpc_management_port"):
             if not -1 <= getattr(self, field) <= 65535:

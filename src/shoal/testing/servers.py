@@ -126,7 +126,7 @@ class _Background:
     async def _serve(self) -> None:
         app = App(self._config, [self._model])
         await app.start()
-        self.addresses = app.server.addresses
+        self.addresses = app.apis.server.addresses
         self._started.set_result(asyncio.get_running_loop())
         await self._stopping.wait()
         await app.drain()
