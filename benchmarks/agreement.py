@@ -12,10 +12,8 @@ import argparse
 import json
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,11 +26,11 @@ import msgspec
 
 from benchmarks.loaders import LOADERS, Figures, Target, missing, shoal_bench, versions
 from benchmarks.report import OUT, about, spread, table, write
+from benchmarks.serving import ROOT, logged
 from shoal.tools.bench.target import command
 from shoal.tools.tune.hosts import Native
 from shoal.tools.tune.setting import Setting
 
-ROOT = Path(__file__).parent.parent
 NEAR = 0.05  # by which load generators may differ
 OURS = "shoal bench"
 HTTP, TENSORS = (OURS, "wrk", "ab"), (OURS, "perf_analyzer")
@@ -67,29 +65,6 @@ class Case:
 
 
 @contextmanager
-def server(arguments: Sequence[str], log: Path) -> Iterator[Callable[[Callable[[str], Any]], Any]]:
-    """Run a server; gives what waits until its log says where it is."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output, process_group=0, cwd=ROOT
-        )
-
-    def until(found: Callable[[str], Any]) -> Any:
-        end = time.monotonic() + 60
-        while not (answer := found(log.read_text())):
-            if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"no server could be started:\n{log.read_text()[-2000:]}")
-            time.sleep(0.05)
-        return answer
-
-    try:
-        yield until
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-@contextmanager
 def native(model: Path | str, setting: Setting, body: bytes, kind: str, folder: Path) -> Iterator[Target]:
     """Serve a model by `shoal serve`."""
     path, sent = folder / "model.py", folder / "body"
@@ -98,8 +73,7 @@ def native(model: Path | str, setting: Setting, body: bytes, kind: str, folder: 
     environment = {"OMP_NUM_THREADS": "1"}
     source = str(path if isinstance(model, str) else model)
     host = Native("model", {}, {"path": source, "environment": environment}, setting)
-    with server(command(*host.arguments(setting, folder)), folder / "log") as until:
-        served = until(host.address)
+    with logged(command(*host.arguments(setting, folder)), folder / "log", host.address) as served:
         yield Target(served.inference + host.path, sent, kind)
 
 
@@ -116,10 +90,9 @@ def tritons(name: str, scheme: str, folder: Path) -> Iterator[Target]:
         (home / "1" / "model.py").write_text(SLOW_TENSORS)
     ports = ["--http-port=0", "--grpc-port=0", "--allow-metrics=false"]
     words = ["tritonserver", f"--model-repository={folder / 'repository'}", *ports]
-    with server(command(*words), folder / "log") as until:
-        http = until(re.compile(r"Started HTTPService at (\S+)").search)[1]
-        grpc = until(re.compile(r"Started GRPCInferenceService at (\S+)").search)[1]
-        yield Target(f"http://{http}" if scheme == "http" else f"grpc://{grpc}", model=name)
+    service = "HTTPService" if scheme == "http" else "GRPCInferenceService"
+    with logged(command(*words), folder / "log", re.compile(rf"Started {service} at (\S+)").search) as found:
+        yield Target(f"{scheme}://{found[1]}", model=name)
 
 
 def cases(levels: Sequence[int]) -> dict[str, Case]:
@@ -189,8 +162,8 @@ def ceiling(rounds: int, seconds: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         body, log = Path(folder) / "body", Path(folder) / "log"
         body.write_bytes(bytes(64))
-        with server([sys.executable, "-m", "benchmarks.responder"], log) as until:
-            target = Target(f"http://127.0.0.1:{until(re.compile('port ([0-9]+)').search)[1]}/predictions/any", body)
+        with logged([sys.executable, "-m", "benchmarks.responder"], log, re.compile("port ([0-9]+)").search) as found:
+            target = Target(f"http://127.0.0.1:{found[1]}/predictions/any", body)
             loads = {
                 OURS: partial(shoal_bench, target, 64, seconds),
                 "shoal bench, 2 processes": partial(shoal_bench, target, 64, seconds, processes=2),

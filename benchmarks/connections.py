@@ -10,19 +10,18 @@ the best: where it falls, there is a cliff. Memory is the front process's own, b
 import argparse
 import contextlib
 import json
-import re
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.driving import Load, cpu_seconds, family, memory, need, raise_file_limit, wrk
 from benchmarks.report import about, plot_lines, spread, table, write
+from benchmarks.serving import native
 
 MODEL = "def predict(items):\n    return [b'%d' % len(item) for item in items]\n"
 BODY = b"0123456789abcdef" * 4
@@ -63,43 +62,18 @@ def main() -> None:
     need("wrk")
     levels = [int(number) for number in args.connections.split(",")]
     raise_file_limit(max(*levels, args.idle) + 500)
-    with tempfile.TemporaryDirectory() as folder:
-        with running(Path(folder)) as (process, port):
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model, log = folder / "echo.py", folder / "server.log"
+        model.write_text(MODEL)
+        with native(model, log) as server:
             print(f"memory of {args.idle} idle connections ...", file=sys.stderr, flush=True)
-            idle = hold(process.pid, port, args.idle)
+            idle = hold(server.pid, server.port, args.idle)
         rows: list[Row] = []
-        with running(Path(folder)) as (process, port), contextlib.suppress(KeyboardInterrupt):
-            measure(process.pid, port, levels, args.rounds, args.seconds, Path(folder), rows)
+        with native(model, log) as server, contextlib.suppress(KeyboardInterrupt):
+            measure(server.pid, server.port, levels, args.rounds, args.seconds, folder, rows)
     if rows:
         keep(args.name, rows, idle, args.seconds)
-
-
-@contextlib.contextmanager
-def running(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """Serve the echo on a free port."""
-    (folder / "echo.py").write_text(MODEL)
-    log = folder / "server.log"
-    ports = ["--port", "0", "--management-port", "0", "--metrics-port", "0"]
-    with open(log, "w") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "shoal", "serve", str(folder / "echo.py"), *ports],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=file,
-            text=True,
-        )
-    assert process.stdout is not None
-    try:
-        found = process.stdout.readline() == "Model server started.\n" and re.search(
-            r"^inference +http://127\.0\.0\.1:(\d+)", log.read_text(), re.M
-        )
-        if not found:
-            sys.exit(log.read_text())
-        yield process, int(found[1])
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
 
 
 def hold(pid: int, port: int, count: int) -> Idle:

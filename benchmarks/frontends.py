@@ -25,7 +25,7 @@ from pathlib import Path
 from benchmarks.driving import cpu_seconds, family, raise_file_limit
 from benchmarks.load import Figures, closed_loop
 from benchmarks.report import about, plot_bars, spread, table, write
-from benchmarks.serving import ROOT, free_port, started
+from benchmarks.serving import ROOT, native
 
 WARM = 0.5  # s of each measurement that are not counted
 PATH = "/predictions/echo"
@@ -90,13 +90,9 @@ def main() -> None:
 
 def start(stack: ExitStack, folder: Path, frontends: int, workers: int) -> Server:
     """Bring a server up and find its processes."""
-    port = free_port()
-    command = [
-        *(sys.executable, "-m", "shoal", "serve", str(ROOT / "tests" / "models" / "echo.py")),
-        *("--port", str(port), "--management-port", "0", "--metrics-port", "0"),
-        *("--workers", str(workers), "--frontends", str(frontends)),
-    ]
-    core = stack.enter_context(started(command, port, "/ping", folder / f"log-{frontends}"))
+    options = ("--workers", str(workers), "--frontends", str(frontends))
+    running = native(ROOT / "tests" / "models" / "echo.py", folder / f"log-{frontends}", *options)
+    core, port, *_ = stack.enter_context(running)
     closed_loop(port, PATH, b"x", 4, seconds=0.5, warm=0.0)  # by now all of it is there
     below = [pid for pid in family(core) if pid != core]
     fronts = [pid for pid in below if b"shoal.fronts.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]

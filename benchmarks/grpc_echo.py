@@ -18,7 +18,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,6 +27,7 @@ import uvloop
 
 from benchmarks.driving import cpu_seconds, family, h2load, need
 from benchmarks.report import about, plot_bars, spread, table, write
+from benchmarks.serving import announced
 from shoal.app import App
 from shoal.config.server import ServerConfig
 from shoal.frontend.grpc.kserve import KServe
@@ -107,15 +107,17 @@ def measure(services: list[str], rounds: int, seconds: float, size: int, figures
             message = message_of(service, size)
             (folder / service).write_bytes(b"\0" + len(message).to_bytes(4, "big") + message)
             for transport in TRANSPORTS:
-                servers[service, transport] = stack.enter_context(running(service, transport, size))
+                log = folder / f"{service}-{transport}.log"
+                running = announced(command(service, transport, size), log)
+                servers[service, transport] = stack.enter_context(running)
         for (service, _), (_, address) in servers.items():
             check(service, address, size)
         for number in range(rounds):
             for connections, streams in SHAPES:
-                for (service, transport), (process, address) in servers.items():
+                for (service, transport), (pid, address) in servers.items():
                     url = f"http://{address}{SERVICES[service][0]}"
                     load(url, folder / service, connections, streams, 0.3)  # warm
-                    pids = family(process.pid)
+                    pids = family(pid)
                     before = cpu_seconds(pids)
                     rps, done = load(url, folder / service, connections, streams, seconds)
                     cpu = (cpu_seconds(pids) - before) / done * 1e6
@@ -123,16 +125,9 @@ def measure(services: list[str], rounds: int, seconds: float, size: int, figures
                     print(f"round {number + 1}: {figures[-1]}", file=sys.stderr, flush=True)
 
 
-@contextlib.contextmanager
-def running(service: str, transport: str, size: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in a process of its own; says where it listens."""
-    command = [sys.executable, "-m", "benchmarks.grpc_echo", "--serve", f"{service}/{transport}", "--size", str(size)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process, process.stdout.readline().strip()
-        finally:
-            process.terminate()
+def command(service: str, transport: str, size: int) -> list[str]:
+    """What serves in a process of its own, and says where."""
+    return [sys.executable, "-m", "benchmarks.grpc_echo", "--serve", f"{service}/{transport}", "--size", str(size)]
 
 
 def message_of(service: str, size: int) -> bytes:

@@ -9,17 +9,13 @@ what does not fill a batch waits for the delay. Each setting is a server of its 
 import argparse
 import json
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.load import Figures, closed_loop
 from benchmarks.report import machine, plot_bars, table, write
+from benchmarks.serving import shoal
 
 SETTINGS = {
     "batch_size 1": "{batch_size = 1}",
@@ -28,7 +24,6 @@ SETTINGS = {
     "default (adaptive)": '{policy = "adaptive"}',
 }
 HERE = Path(__file__).parent
-PORT = 18080
 
 
 @dataclass(frozen=True)
@@ -51,29 +46,12 @@ def cases() -> dict[str, Case]:
     }
 
 
-@contextmanager
-def serving(case: Case, batching: str) -> Iterator[None]:
-    """Run a server with this setting."""
-    with tempfile.TemporaryDirectory() as folder:
-        config = Path(folder) / "shoal.toml"
-        config.write_text(
-            f"port = {PORT}\nmanagement_port = {PORT + 1}\nmetrics_port = {PORT + 2}\n[models.model]\n"
-            f'path = "{case.model}"\nworkers = {case.workers}\nbatching = {batching}\n'
-            'environment = {OMP_NUM_THREADS = "1", OPENBLAS_NUM_THREADS = "1"}\n'
-        )
-        server = subprocess.Popen(
-            [sys.executable, "-m", "shoal", "serve", "--config", str(config)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert server.stdout is not None
-        try:
-            assert server.stdout.readline() == "Model server started.\n"
-            yield
-        finally:
-            server.terminate()
-            server.wait()
+def settings(case: Case, batching: str) -> str:
+    """The model's, in TOML."""
+    return (
+        f'path = "{case.model}"\nworkers = {case.workers}\nbatching = {batching}\n'
+        'environment = {OMP_NUM_THREADS = "1", OPENBLAS_NUM_THREADS = "1"}\n'
+    )
 
 
 def measure(case: Case, clients: list[int], rounds: int, seconds: float) -> dict[tuple[str, int], tuple[float, float]]:
@@ -81,9 +59,10 @@ def measure(case: Case, clients: list[int], rounds: int, seconds: float) -> dict
     runs: dict[tuple[str, int], list[Figures]] = {}
     for number in range(rounds):
         for name, batching in SETTINGS.items():
-            with serving(case, batching):
+            with shoal(settings(case, batching)) as address:
+                address.wait_for(["model"])
                 for count in clients:
-                    got = closed_loop(PORT, "/predictions/model", case.body, count, seconds=seconds)
+                    got = closed_loop(address.port, "/predictions/model", case.body, count, seconds=seconds)
                     runs.setdefault((name, count), []).append(got)
                     print(
                         f"round {number + 1}: {name} at {count}: {got.rps:.0f}/s, p99 {got.p99_ms:.1f} ms", flush=True

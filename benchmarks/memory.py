@@ -11,9 +11,6 @@ import argparse
 import json
 import math
 import os
-import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,8 +21,10 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from benchmarks.driving import family
 from benchmarks.load import closed_loop
 from benchmarks.report import machine, table, write
+from benchmarks.serving import Native, native
 
 MODEL = "def predict(items):\n    return items\n"
 WARM = 0.1  # of the requests, before growth counts
@@ -68,9 +67,8 @@ class Cycles:
 class Running:
     """A server that runs."""
 
-    def __init__(self, process: subprocess.Popen[str], ports: list[int]) -> None:
-        self.pid = process.pid
-        self.port, self.management, self.metrics = ports
+    def __init__(self, native: Native) -> None:
+        self.pid, self.port, self.management, self.metrics = native
 
     def ask(self, port: int, method: str, path: str, body: bytes | None = None) -> Any:
         """Ask for something that must succeed; its JSON, or its text."""
@@ -101,38 +99,13 @@ class Running:
 @contextmanager
 def running(folder: Path) -> Iterator[Running]:
     """Serve the model in a folder, with management on."""
-    log = folder / "server.log"
-    with open(log, "w") as file:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-m", "shoal", "serve", str(folder / "echo.py"), "--model-store", str(folder)),
-                *("--port", "0", "--management-port", "0", "--metrics-port", "0"),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=file,
-            text=True,
-        )
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != "Model server started.\n":
-            raise SystemExit(log.read_text())
-        ports = re.findall(r"^(?:inference|management|metrics) +http://127\.0\.0\.1:(\d+)", log.read_text(), re.M)
-        yield Running(process, [int(port) for port in ports])
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
+    with native(folder / "echo.py", folder / "server.log", "--model-store", str(folder)) as ports:
+        yield Running(ports)
 
 
 def resident(pid: int) -> int:
     """Bytes of a process that are in memory."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
-
-
-def family(pid: int) -> list[int]:
-    """Give the processes below one."""
-    below = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return below + [deeper for child in below for deeper in family(child)]
 
 
 def saturate(server: Running, requests: int, connections: int, body: int, say: Callable[[str], None]) -> Saturation:
@@ -176,7 +149,7 @@ def cycle(server: Running, cycles: int, say: Callable[[str], None]) -> Cycles:
             time.sleep(0.02)
         found.front.append(resident(server.pid))
         found.files.append(len(os.listdir(f"/proc/{server.pid}/fd")))
-        found.processes.append(len(family(server.pid)))
+        found.processes.append(len(family(server.pid)) - 1)
         found.shared.append(round(server.metric("shoal_arena_lent_bytes")))
         if number % 20 == 19 or number == cycles - 1:
             say(f"{number + 1:>4} cycles, front {found.front[-1] / 2**20:.1f} MiB")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -10,13 +11,14 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 ROOT = Path(__file__).parents[1]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,15 @@ class Address:
         return found
 
 
+class Native(NamedTuple):
+    """A server of one model: its process, and its ports."""
+
+    pid: int
+    port: int
+    management: int
+    metrics: int
+
+
 def free_port() -> int:
     """A port nobody listens on."""
     with socket.socket() as probe:
@@ -58,36 +69,75 @@ def free_port() -> int:
 
 
 @contextmanager
-def started(
-    command: list[str], port: int, path: str, log: Path, *, environment: Mapping[str, str] | None = None
-) -> Iterator[int]:
-    """A server that answers at the path; gives its process, which is gone at the end with all it started."""
+def spawned(
+    command: Sequence[str], log: Path, *, out: int | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A process that is gone at the end with all it started; what it says goes to the log, unless `out` is a pipe."""
     signal.signal(signal.SIGTERM, _interrupt)
     with log.open("w") as written:
-        server = subprocess.Popen(
+        process = subprocess.Popen(
             command,
-            stdout=written,
+            stdout=written if out is None else out,
             stderr=written,
             stdin=subprocess.DEVNULL,
+            text=True,
             cwd=ROOT,
             start_new_session=True,
             env={**os.environ, **(environment or {})},
         )
         try:
-            end = time.monotonic() + 180
-            while not _answers(port, path):
-                if server.poll() is not None or time.monotonic() > end:
-                    raise RuntimeError(f"{' '.join(command)} did not start:\n{log.read_text()[-3000:]}")
-                time.sleep(0.1)
-            yield server.pid
+            yield process
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(server.pid, signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
-                server.wait(20)
+                process.wait(20)
             with suppress(ProcessLookupError):
-                os.killpg(server.pid, signal.SIGKILL)
-            server.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+@contextmanager
+def started(
+    command: list[str], port: int, path: str, log: Path, *, environment: Mapping[str, str] | None = None
+) -> Iterator[int]:
+    """A server that answers at the path; gives its process."""
+    with spawned(command, log, environment=environment) as server:
+        _wait(server, log, lambda: _answers(port, path))
+        yield server.pid
+
+
+@contextmanager
+def logged(command: Sequence[str], log: Path, up: Callable[[str], T | None]) -> Iterator[T]:
+    """A server whose log says that it is up; gives what `up` finds in it."""
+    with spawned(command, log) as server:
+        yield _wait(server, log, lambda: up(log.read_text()))
+
+
+@contextmanager
+def announced(command: Sequence[str], log: Path) -> Iterator[tuple[int, str]]:
+    """A server whose first line says that it is up; gives its process and the line."""
+    with spawned(command, log, out=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline().strip()
+        if not line:
+            raise _not_started(server, log)
+        yield server.pid, line
+
+
+def _wait(server: subprocess.Popen[str], log: Path, look: Callable[[], T | None]) -> T:
+    end = time.monotonic() + 180
+    while not (found := look()):
+        if server.poll() is not None or time.monotonic() > end:
+            raise _not_started(server, log)
+        time.sleep(0.1)
+    return found
+
+
+def _not_started(server: subprocess.Popen[str], log: Path) -> RuntimeError:
+    return RuntimeError(f"{server.args!r} did not start:\n{log.read_text()[-3000:]}")
 
 
 def _interrupt(*_: object) -> None:
@@ -118,6 +168,15 @@ def serving(
         command = [sys.executable, "-m", "shoal", "serve", "--config", str(settings)]
         with started(command, address.port, "/ping", Path(folder) / "log", environment=environment):
             yield address
+
+
+@contextmanager
+def native(model: Path, log: Path, *options: str) -> Iterator[Native]:
+    """Shoal with the model in this file, on free ports."""
+    ports = ("--port", "0", "--management-port", "0", "--metrics-port", "0")
+    with announced([sys.executable, "-m", "shoal", "serve", str(model), *ports, *options], log) as (pid, _):
+        found = re.findall(r"^(?:inference|management|metrics) +http://127\.0\.0\.1:(\d+)", log.read_text(), re.M)
+        yield Native(pid, *map(int, found))
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from pathlib import Path
 from benchmarks import perf_analyzer
 from benchmarks.perf_analyzer import Level
 from benchmarks.report import machine, table, write
+from benchmarks.serving import logged
 from shoal.version import __version__
 
 WHEEL = "rapidocr-onnxruntime==1.4.4"
@@ -106,21 +106,11 @@ def serving(folder: Path) -> Iterator[dict[str, int]]:
     """Serve a repository on free ports."""
     command = [sys.executable, "-m", "shoal", "tritonserver", f"--model-repository={folder}", "--allow-metrics=false"]
     log = folder.with_suffix(".log")
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--http-port=0", "--grpc-port=0"], stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
     try:
-        end = time.monotonic() + 120
-        while not (match := STARTED.search(log.read_text())):
-            if process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"the server did not start:\n{log.read_text()[-4000:]}")
-            time.sleep(0.1)
-        grpc = re.search(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)", log.read_text())
-        yield {"http": int(match[1]), "grpc": int(grpc[1]) if grpc else 0}
+        with logged([*command, "--http-port=0", "--grpc-port=0"], log, STARTED.search) as http:
+            grpc = re.search(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)", log.read_text())
+            yield {"http": int(http[1]), "grpc": int(grpc[1]) if grpc else 0}
     finally:
-        process.terminate()
-        process.wait(60)
         log.unlink()
 
 
