@@ -85,7 +85,7 @@ class Http2Call(ServedCall):
     )
 
     def __init__(self, link: Link, stream: int, head: Head, window: int, now: float) -> None:
-        super().__init__(head, link.client, link.peer)
+        ServedCall.__init__(self, head, link.client, link.peer)  # not by super(): each call would pay for it
         self._link: Link | None = link
         self._stream = stream
         self._head = head
