@@ -14,12 +14,11 @@ import socket
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.driving import Load, cpu_seconds, family, memory, need, raise_file_limit, wrk
+from benchmarks.driving import Load, cpu_seconds, family, memory, need, raise_file_limit, rest, wrk
 from benchmarks.report import about, plot_lines, spread, table, write
 from benchmarks.serving import native
 
@@ -100,7 +99,7 @@ def ask(port: int, times: int) -> None:
 
 def settled(pid: int) -> tuple[int, int]:
     """The front process's memory once it has come to rest."""
-    time.sleep(1.5)
+    rest(pid)
     return memory([pid])
 
 

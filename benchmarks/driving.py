@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +73,17 @@ def cpu_seconds(pids: Iterable[int]) -> float:
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             total += int(fields[11]) + int(fields[12])
     return total / TICK
+
+
+def rest(pid: int, within: float = 60.0) -> None:
+    """Wait until a server has nothing to do: it and those below it use under a twentieth of a core."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        pids = family(pid)
+        before = cpu_seconds(pids)
+        time.sleep(0.5)
+        if family(pid) == pids and cpu_seconds(pids) - before < 0.05 * 0.5:
+            return
 
 
 def memory(pids: Iterable[int]) -> tuple[int, int]:

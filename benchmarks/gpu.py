@@ -29,6 +29,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from benchmarks.driving import rest
 from benchmarks.report import OUT, machine, plot_bars, table, write
 from benchmarks.serving import ROOT, Address, free_port, load, say, shoal, started
 
@@ -146,13 +147,13 @@ def peer(name: str, workers: int, body: bytes, asked: argparse.Namespace) -> Ite
         command += ["--address", "127.0.0.1", "--port", str(port), "--timeout", "60000", "--capacity", "4096"]
         command += ["--log-level", "warning", "--path", str(OUT / f"mosec-{port}")]
     with started(command, port, "/metrics" if name == "mosec" else "/health", OUT / f"gpu-{name}.log",
-                 environment=environment):  # fmt: skip
+                 environment=environment) as pid:  # fmt: skip
         path = "/inference" if name == "mosec" else "/predict"
         target = Target(f"http://127.0.0.1:{port}{path}", file, "application/json" if is_json else "image/jpeg")
         asking = urllib.request.Request(target.url, file.read_bytes(), {"Content-Type": target.content_type})
         with urllib.request.urlopen(asking, timeout=180) as answer:
             print(f"{name} answers {answer.read()!r}", flush=True)
-        time.sleep(5)  # the first worker has answered; the others may still be loading
+        rest(pid)  # the first worker has answered; the others may still be loading
         yield target
 
 

@@ -24,11 +24,11 @@ from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.rpc import Call
 from shoal.fronts.crew import Crew
 from shoal.fronts.frames import LENT, pack_head
-from shoal.fronts.main import REPORT_EVERY
 from shoal.fronts.memory import arena_of
 from shoal.fronts.spread import Spread
 from shoal.payload import Block
 from shoal.wire.memory import SMALLEST
+from tests.process.shapes import reports
 from tests.serving import MODELS, SHOAL, eventually, is_alive, kill, serving
 
 TRICKS = str(MODELS / "tricks.py")
@@ -41,10 +41,14 @@ class Running:
         self.crew = crew
         self.listener = listener
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    @property
+    def address(self) -> tuple[str, int]:
         address = self.listener.addresses[0]
         assert not isinstance(address, str)
-        return await asyncio.open_connection(*address)
+        return address
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*self.address)
 
     async def ask(self, body: bytes = b"") -> bytes:
         """The answer's body, on a connection of its own."""
@@ -329,7 +333,7 @@ def test_many_large_and_small_requests_come_back_whole_through_both_processes() 
                     assert await running.ask(body) == body
 
             await asyncio.gather(*(client(number) for number in range(24)))
-            await asyncio.sleep(2 * REPORT_EVERY)  # what they report now is of after the answers
+            await reports(running.crew, running.address)
             await running.until(lambda: running.crew.memory["arena_lent_bytes"] == 0)
             await running.until(lambda: running.crew.memory["body_memory_bytes"] == 0)
 

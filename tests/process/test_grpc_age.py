@@ -31,6 +31,6 @@ def test_an_old_connection_is_replaced_and_no_call_is_lost(age: float, renews: b
                 body = b"%d" % number
                 asked = inference_pb2.PredictionsRequest(model_name="echo", input={"body": body})
                 assert predict(asked, timeout=20).prediction == body
-                time.sleep(0.02)
+                time.sleep(0.02)  # the load itself: calls that go on over several ages
 
     assert (states.count(grpc.ChannelConnectivity.READY) > 1) is renews

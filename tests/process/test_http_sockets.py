@@ -18,10 +18,9 @@ from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import Application, HttpLimits
 from shoal.frontend.listen import Listener
 from shoal.fronts.crew import Crew
-from shoal.fronts.main import REPORT_EVERY
 from shoal.fronts.spread import Spread
 from shoal.payload import Block
-from tests.process.shapes import crew_of
+from tests.process.shapes import crew_of, reports
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -55,8 +54,9 @@ class Server:
             assert [loan.is_released for loan in self.loans] == [True] * loans
             return
         assert len(self.loans) == loans
-        if loans:
-            await asyncio.sleep(2 * REPORT_EVERY)  # what they report now is of after the answers
+        address = self.listener.addresses[0]
+        if loans and not isinstance(address, str):
+            await reports(self.crew, address)
         while self.crew.memory["arena_lent_bytes"]:  # noqa: ASYNC110 - a count that processes report
             await asyncio.sleep(0.05)
 
