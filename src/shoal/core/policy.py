@@ -108,7 +108,36 @@ class Policy(Protocol):
 MOST_GROUPS = 1024  # whose collecting is remembered; more are forgotten, and their delay begins anew
 
 
-class Fixed:
+class Told:
+    """What policies have in common that know two numbers, a size and a delay, and learn nothing."""
+
+    def __init__(self, limit: int, delay: float) -> None:
+        self.limit = limit
+        self.delay = delay
+
+    def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
+        """Nothing is learned from arrivals."""
+
+    def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
+        """One batch in flight per instance, as upstream: whatever is not begun may still grow."""
+        return None
+
+    def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
+        """Nothing to note."""
+
+    def done(self, batch: Batch, now: float) -> None:
+        """Nothing is learned from batches."""
+
+    def retry_after(self, waiting: int, fleet: Fleet) -> float:
+        """Give the delay, or a second where there is none."""
+        return max(1.0, self.delay)
+
+    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
+        """What batches cost is not known."""
+        return False
+
+
+class Fixed(Told):
     """TorchServe's rule: full, or `delay` seconds after an instance took the first request.
 
     The delay counts from the moment an instance was free to take the first request, not from that request's arrival;
@@ -116,8 +145,7 @@ class Fixed:
     """
 
     def __init__(self, limit: int, delay: float) -> None:
-        self.limit = limit
-        self.delay = delay
+        super().__init__(limit, delay)
         self._since: dict[Hashable, float] = {}  # by group: when an instance began to collect it
 
     def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
@@ -138,24 +166,9 @@ class Fixed:
             return Leave(self.limit, "delay")
         return Hold(since + self.delay, "delay")
 
-    def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
-        """One batch in flight per instance, as upstream."""
-        return None
-
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
         """The next first request of the group starts a new delay."""
         self._since.pop(batch.requests[0].group, None)
-
-    def done(self, batch: Batch, now: float) -> None:
-        """Nothing is learned from batches."""
-
-    def retry_after(self, waiting: int, fleet: Fleet) -> float:
-        """Give the delay, or a second where there is none."""
-        return max(1.0, self.delay)
-
-    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
-        """What batches cost is not known."""
-        return False
 
     def describe(self) -> dict[str, object]:
         """Tell the two numbers it was given."""

@@ -8,8 +8,7 @@ request that does not fit any more, and the point where the batch ends is chosen
 import math
 from collections.abc import Iterable, Sequence
 
-from shoal.core.batch import Batch
-from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave
+from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Told
 from shoal.core.request import Request
 
 
@@ -44,38 +43,16 @@ def decide(requests: Iterable[Request], sizes: Sequence[int], limit: int, delay:
     return Leave(rows, "delay") if is_late else Hold(oldest + delay, "delay")
 
 
-class Preferred:
+class Preferred(Told):
     """The rule as a policy. It needs a queue that keeps one line, whatever the groups: `LevelQueue`."""
 
     def __init__(self, limit: int, sizes: Sequence[int] = (), delay: float = 0.0) -> None:
-        self.limit = limit
+        super().__init__(limit, delay)
         self.sizes = sorted(set(sizes)) or [limit]
-        self.delay = delay
-
-    def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
-        """Nothing is learned from arrivals."""
 
     def decide(self, lane: Lane, fleet: Fleet, now: float) -> Decision:
         """Leave at a preferred size, when nothing more fits, or when the oldest has waited; idle or not."""
         return decide(iter(lane), self.sizes, self.limit, self.delay, now)
-
-    def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
-        """One batch in flight per instance: whatever is not begun may still grow."""
-        return None
-
-    def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
-        """Nothing to note."""
-
-    def done(self, batch: Batch, now: float) -> None:
-        """Nothing is learned from batches."""
-
-    def retry_after(self, waiting: int, fleet: Fleet) -> float:
-        """Give the delay, or a second where there is none."""
-        return max(1.0, self.delay)
-
-    def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
-        """What batches cost is not known."""
-        return False
 
     def describe(self) -> dict[str, object]:
         """Tell what it was given."""
