@@ -1,11 +1,11 @@
 """Inside: inference that the server's own parts ask for, not a client: the steps of an ensemble, models of models.
 
-`Inside.submit` is the way in. Such a request gets what a client's gets: its tensors are checked, it waits in the
+`Inside.ask` is the way in. Such a request gets what a client's gets: its tensors are checked, it waits in the
 model's queue, shares batches with everybody, and counts in the model's statistics.
 """
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 import msgspec
 
@@ -28,28 +28,6 @@ class Inside:
         """Give the version named, or the newest that is ready; UnknownModel where there is none."""
         return self._desk.find(model, version)
 
-    def submit(
-        self,
-        plan: Plan,
-        tensors: Sequence[Tensor],
-        on_answer: OnAnswer,
-        *,
-        outputs: Sequence[str] = (),
-        id: str = "",
-        controls: Controls = NO_CONTROLS,
-        client: Hashable = None,
-        deadline: float = math.inf,
-    ) -> Callable[[], None]:
-        """Ask a model for these outputs, or all; gives the way to withdraw.
-
-        Where the request is not taken, the reason is raised and what was lent to its tensors is given back. The answer
-        may come before this returns.
-        """
-        request = self.ask(
-            plan, tensors, on_answer, outputs=outputs, id=id, controls=controls, client=client, deadline=deadline
-        )
-        return lambda: plan.model.withdraw(request)
-
     def ask(
         self,
         plan: Plan,
@@ -62,7 +40,11 @@ class Inside:
         client: Hashable = None,
         deadline: float = math.inf,
     ) -> Request:
-        """Do the same, and give the request."""
+        """Ask a model for these outputs, or all; gives the request, which its model can withdraw.
+
+        Where the request is not taken, the reason is raised and what was lent to its tensors is given back. The answer
+        may come before this returns.
+        """
         wishes = {name: Wish(name, is_binary=True) for name in outputs} if outputs else None
         asked = Asked(id, tensors, wishes, controls)
         try:

@@ -1,6 +1,7 @@
 """Passage: one request on its way through an ensemble: tensors from step to step, errors and time to the client."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from shoal.config.model import Interface, ModelConfig, TensorSpec
 from shoal.config.scheduling import Step
@@ -95,7 +96,7 @@ class Passage:
         run = Run(self, told)
         try:
             plan = self._plan(step)
-            run.call_off = self.route.inside.submit(
+            request = self.route.inside.ask(
                 plan,
                 [_fitting(name, value, plan) for name, value in tensors.items() if isinstance(value, Value)],
                 run.answer,
@@ -105,6 +106,7 @@ class Passage:
                 client=self._request.client,
                 deadline=self._request.deadline,
             )
+            run.call_off = partial(plan.model.withdraw, request)
         except ServingError as error:
             told(_named(error, self.route.name), True)
         return run.call_off
