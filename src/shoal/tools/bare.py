@@ -7,10 +7,14 @@ from typing import Protocol
 
 import msgspec
 
+from shoal.config.model import ModelConfig
+from shoal.errors import LoadFailed
 from shoal.payload import Buffer
 from shoal.tools.samples import Sample
+from shoal.tools.words import Load, Unloadable
 from shoal.wire.channel import BlockingChannel
 from shoal.wire.messages import Item, PartHead, Run
+from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
 from shoal.worker.pipeline import Inline
 from shoal.worker.program import Program
@@ -32,6 +36,15 @@ def channel_of_parent() -> BlockingChannel:
     fd, parent = map(int, sys.argv[1:3])
     die_with(parent)
     return BlockingChannel(socket.socket(fileno=fd))
+
+
+def loaded(channel: BlockingChannel, load: Load, purpose: str) -> Program | None:
+    """Load the model that the first word names; None where it cannot be, which the tool is told."""
+    try:
+        return choice.load(msgspec.convert(load.config, ModelConfig), purpose)
+    except LoadFailed as error:
+        channel.send(Unloadable(str(error), error.traceback))
+        return None
 
 
 def pipeline_of(program: Program) -> Inline:

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.config.model import ModelConfig
-from shoal.errors import LoadFailed
 from shoal.payload import Buffer
-from shoal.tools.bare import batch_of, channel_of_parent, pipeline_of
+from shoal.tools.bare import batch_of, channel_of_parent, loaded, pipeline_of
 from shoal.tools.check.judge import Heard, Judge
-from shoal.tools.check.messages import Load, Loaded, RunThese, Unloadable, Verdict, Verdicts, decode_order
+from shoal.tools.check.messages import Loaded, LoadToJudge, RunThese, Verdict, Verdicts, decode_order
 from shoal.tools.samples import Sample
 from shoal.wire.messages import Answered, Ended, Failure, Piece, Pieces
-from shoal.worker.backends import choice
 from shoal.worker.program import Program
 from shoal.worker.proof import Tolerance
 
@@ -29,12 +26,10 @@ def main() -> None:
     channel = channel_of_parent()
     received = channel.receive()
     load = decode_order(received[0]) if received else None
-    if not isinstance(load, Load):
+    if not isinstance(load, LoadToJudge):
         return
-    try:
-        program = choice.load(msgspec.convert(load.config, ModelConfig), "check")
-    except LoadFailed as error:
-        channel.send(Unloadable(str(error), error.traceback))
+    program = loaded(channel, load, "check")
+    if program is None:
         return
     channel.send(Loaded(program.handler))
     bench = Bench(program, load.samples, Judge(Tolerance(load.relative, load.absolute)))

@@ -1,21 +1,15 @@
 """The messages between `shoal check` and the process that holds the model: two closed unions, unknown is refused."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from shoal.tools.samples import Sample
+from shoal.tools.words import Load, Unloadable, Word
 
 
-class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all of them share: nothing unknown."""
+class LoadToJudge(Load, frozen=True, tag="load"):
+    """Load this model, and judge its answers by these limits."""
 
-
-class Load(Word, frozen=True, tag="load"):
-    """Load this model and keep these samples. The first word, once."""
-
-    config: dict[str, Any]  # a ModelConfig
-    samples: list[Sample]
     relative: float  # how far numbers may be apart
     absolute: float
 
@@ -32,13 +26,6 @@ class Loaded(Word, frozen=True, tag="loaded"):
     handler: str
 
 
-class Unloadable(Word, frozen=True, tag="unloadable"):
-    """The model cannot be loaded."""
-
-    message: str
-    traceback: str
-
-
 class Verdict(Word, frozen=True):
     """What became of one place of a batch, against what its sample was told alone."""
 
@@ -53,7 +40,7 @@ class Verdicts(Word, frozen=True, tag="verdicts"):
     verdicts: list[Verdict]
 
 
-Order = Load | RunThese
+Order = LoadToJudge | RunThese
 Report = Loaded | Unloadable | Verdicts
 
 decode_order = msgspec.msgpack.Decoder(Order).decode

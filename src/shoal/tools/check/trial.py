@@ -8,9 +8,10 @@ import msgspec
 
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed
-from shoal.tools.check.messages import Load, Loaded, RunThese, Unloadable, Verdict
+from shoal.tools.check.messages import Loaded, LoadToJudge, RunThese, Verdict
 from shoal.tools.profile.measure import Gone, Holder
 from shoal.tools.samples import Sample
+from shoal.tools.words import Unloadable
 from shoal.worker.proof import Tolerance
 
 SIZES = (2, 3, 4, 8, 16)
@@ -77,7 +78,7 @@ def name_of(sample: Sample) -> str:
 
 def load(holder: Holder, config: ModelConfig, samples: Sequence[Sample], tolerance: Tolerance) -> str:
     """Have the model loaded; gives its handler's name, LoadFailed says what is wrong with it."""
-    word = Load(msgspec.to_builtins(config), list(samples), tolerance.relative, tolerance.absolute)
+    word = LoadToJudge(msgspec.to_builtins(config), list(samples), tolerance.relative, tolerance.absolute)
     try:
         report = holder.ask(word, config.startup_timeout)
     except Gone as error:

@@ -15,14 +15,12 @@ from typing import Any
 
 import msgspec
 
-from shoal.config.model import ModelConfig
-from shoal.errors import LoadFailed
 from shoal.payload import Buffer
-from shoal.tools.bare import batch_of, channel_of_parent, pipeline_of
-from shoal.tools.profile.messages import Load, Loaded, Ran, RunOnce, Unloadable, decode_order
+from shoal.tools.bare import batch_of, channel_of_parent, loaded, pipeline_of
+from shoal.tools.profile.messages import Loaded, Ran, RunOnce, decode_order
 from shoal.tools.samples import Sample
+from shoal.tools.words import Load
 from shoal.wire.messages import Answered, Ended, Failure, Pieces
-from shoal.worker.backends import choice
 from shoal.worker.failures import OUT_OF_RESOURCES
 from shoal.worker.program import Program
 
@@ -35,10 +33,8 @@ def main() -> None:
     if not isinstance(load, Load):
         return
     began = time.perf_counter()
-    try:
-        program = choice.load(msgspec.convert(load.config, ModelConfig), "profile")
-    except LoadFailed as error:
-        channel.send(Unloadable(str(error), error.traceback))
+    program = loaded(channel, load, "profile")
+    if program is None:
         return
     taken = time.perf_counter() - began
     channel.send(Loaded(program.handler, [stage.name for stage in program.stages], taken, resident()))

@@ -16,9 +16,10 @@ import msgspec
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, ProtocolError, ServingError
 from shoal.tools.machine import available_memory
-from shoal.tools.profile.messages import Load, Loaded, Ran, RunOnce, Unloadable, decode_report
+from shoal.tools.profile.messages import Loaded, Ran, RunOnce, decode_report
 from shoal.tools.profile.rules import Limits, Row, is_enough, row_of, why_stop
 from shoal.tools.samples import Sample
+from shoal.tools.words import Load, Unloadable
 from shoal.wire.channel import BlockingChannel
 
 STAGES = ("preprocess", "inference", "postprocess")

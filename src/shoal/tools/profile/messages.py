@@ -1,21 +1,8 @@
 """The messages between `shoal profile` and the process that holds the model: two closed unions, unknown is refused."""
 
-from typing import Any
-
 import msgspec
 
-from shoal.tools.samples import Sample
-
-
-class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What all of them share: nothing unknown."""
-
-
-class Load(Word, frozen=True, tag="load"):
-    """Load this model and keep these samples. The first word, once."""
-
-    config: dict[str, Any]  # a ModelConfig
-    samples: list[Sample]
+from shoal.tools.words import Load, Unloadable, Word
 
 
 class RunOnce(Word, frozen=True, tag="run"):
@@ -31,13 +18,6 @@ class Loaded(Word, frozen=True, tag="loaded"):
     stages: list[str]
     seconds: float  # that loading took
     memory: int  # bytes resident now
-
-
-class Unloadable(Word, frozen=True, tag="unloadable"):
-    """The model cannot be loaded."""
-
-    message: str
-    traceback: str
 
 
 class Ran(Word, frozen=True, tag="ran"):
