@@ -109,8 +109,8 @@ class Batches(Bound):
                 view.add_response_property(STREAM_HEADER, "false")
 
 
-class _OfBatch:
-    """What both contexts take from the batch at hand; every other name on them is the handler's to use."""
+class _WithIds:
+    """Whoever has the ids of the batch at hand."""
 
     _batches: Batches
 
@@ -122,6 +122,10 @@ class _OfBatch:
     @request_ids.setter
     def request_ids(self, ids: Any) -> None:
         _only_the_worker(ids)
+
+
+class _OfBatch(_WithIds):
+    """What both contexts take from the batch at hand; every other name on them is the handler's to use."""
 
     @property
     def _request_processor(self) -> Any:
@@ -223,7 +227,7 @@ class Meter:
         return taken
 
 
-class _Metrics(MetricsCacheYamlImpl):
+class _Metrics(_WithIds, MetricsCacheYamlImpl):
     """`context.metrics` of TorchServe: values go to the meter, with the ids of the batch at hand."""
 
     def __init__(self, batches: Batches, model_name: str, meter: Meter, metrics_file: str) -> None:
@@ -233,30 +237,14 @@ class _Metrics(MetricsCacheYamlImpl):
         if metrics_file:
             self.initialize_cache()
 
-    @property
-    def request_ids(self) -> dict[int, str]:
-        return self._batches.ids()
 
-    @request_ids.setter
-    def request_ids(self, ids: object) -> None:
-        _only_the_worker(ids)
-
-
-class _Store(MetricsStore):
+class _Store(_WithIds, MetricsStore):
     """`context.metrics` of MMS: values go to the meter, with the ids of the batch at hand."""
 
     def __init__(self, batches: Batches, model_name: str, meter: Meter) -> None:
         self._batches = batches
         self._meter = meter
         super().__init__(None, model_name)
-
-    @property
-    def request_ids(self) -> dict[int, str]:
-        return self._batches.ids()
-
-    @request_ids.setter
-    def request_ids(self, ids: object) -> None:
-        _only_the_worker(ids)
 
     def _keep(
         self,
