@@ -6,7 +6,7 @@ import os
 import socket
 import ssl
 import stat
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
 from shoal.frontend.http import Application, HttpLimits, HttpProtocol, Hub, Lend
@@ -32,6 +32,7 @@ class Listening(Protocol):
         ...
 
 
+Address = tuple[str, int] | str  # the latter: the path of a Unix socket
 Listen = Callable[..., Listening]  # made as a `Listener` is, or as an `Http2Listener` is
 
 
@@ -79,10 +80,9 @@ class Accepting:
         self.hub = where.get("hub") or Hub()
 
     @property
-    def addresses(self) -> list[tuple[str, int] | str]:
+    def addresses(self) -> list[Address]:
         """Where it listens: (host, port) of each TCP socket, as bound, and the path of a Unix socket."""
-        names = [sock.getsockname() for server in self._servers for sock in server.sockets]
-        return [name if isinstance(name, str) else (name[0], name[1]) for name in names]
+        return [address_of(sock) for server in self._servers for sock in server.sockets]
 
     @property
     def address(self) -> str:
@@ -132,13 +132,11 @@ class Accepting:
         self.hub.sweep(loop.time())
 
     def _stop_accepting(self) -> None:
-        paths = [address for address in self.addresses if isinstance(address, str)]
+        addresses = self.addresses
         for server in self._servers:
             server.close()
         self._servers.clear()
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+        remove_paths(addresses)
 
 
 class Listener(Accepting):
@@ -149,7 +147,21 @@ class Listener(Accepting):
         self.app = app
 
 
-def as_written(address: tuple[str, int] | str) -> str:
+def address_of(sock: socket.socket) -> Address:
+    """Where a socket is bound: (host, port), or the path of a Unix socket."""
+    name = sock.getsockname()
+    return name if isinstance(name, str) else (name[0], name[1])
+
+
+def remove_paths(addresses: Iterable[Address]) -> None:
+    """Remove the files of Unix sockets that nobody listens on any more."""
+    for address in addresses:
+        if isinstance(address, str):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(address)
+
+
+def as_written(address: Address) -> str:
     """An address as a client writes it: host:port, or the path of a Unix socket."""
     if isinstance(address, str):
         return address

@@ -1,13 +1,11 @@
 """Spread: a listener whose connections are accepted by the front processes; its application stays in the core."""
 
-import contextlib
-import os
 import socket
 from typing import NamedTuple, Protocol
 
 from shoal.frontend.http import Application, HttpLimits, Hub
 from shoal.frontend.http2.limits import Http2Limits
-from shoal.frontend.listen import as_written
+from shoal.frontend.listen import Address, address_of, as_written, remove_paths
 from shoal.frontend.rpc import Services
 from shoal.fronts import bind
 from shoal.fronts.messages import CallPlace, HttpPlace
@@ -55,10 +53,9 @@ class Spread:
         self.hub = Hub()
 
     @property
-    def addresses(self) -> list[tuple[str, int] | str]:
+    def addresses(self) -> list[Address]:
         """Where it listens: (host, port) of each TCP socket, as bound, and the path of a Unix socket."""
-        names = [group[0].getsockname() for group in self._sockets]
-        return [name if isinstance(name, str) else (name[0], name[1]) for name in names]
+        return [address_of(group[0]) for group in self._sockets]
 
     @property
     def address(self) -> str:
@@ -91,9 +88,7 @@ class Spread:
         return CallPlace(fds, self._limits, self._where.is_tls, list(self.services))
 
     def _close(self) -> None:
-        paths = [address for address in self.addresses if isinstance(address, str)]
+        addresses = self.addresses
         bind.close(self._sockets)
         self._sockets = []
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+        remove_paths(addresses)
