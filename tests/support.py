@@ -200,14 +200,14 @@ class Bench:
         """The oldest batch of an instance runs out of memory."""
         batch = instance.batches.pop(0)
         batch.stages = Stages()
-        self.scheduler.freed(instance, batch, self.now)
+        self.scheduler.freed(instance, batch, self.now, self.now)
         self.scheduler.closed(batch, self.now, lambda: HandlerFailed("no memory", status=507), out_of_memory=True)
 
     def finish(self, instance: StubInstance, *bodies: bytes, error: ServingError | None = None) -> Batch:
         """The oldest batch of an instance ends: a whole answer for each body given, then `error` for the others."""
         batch = instance.batches.pop(0)
         batch.stages = Stages()
-        self.scheduler.freed(instance, batch, self.now)
+        self.scheduler.freed(instance, batch, self.now, self.now)
         for index, body in enumerate(bodies):
             batch.deliver(index, Result(body), True, self.now)
         self.scheduler.closed(batch, self.now, lambda: error or HandlerFailed("no answer"))

@@ -390,7 +390,7 @@ class Core(RuleBasedStateMachine):
         worker.begun.discard(batch)
         self.let_read(batch)
         batch.stages = Stages(0.001, 0.002, 0.001)
-        self.scheduler.freed(worker, batch, self.now)
+        self.scheduler.freed(worker, batch, self.now, self.now)
         for index, answer in enumerate(answers[: len(read)]):
             if answer == "whole":
                 batch.deliver(index, Result(read[index]), True, self.now)

@@ -321,7 +321,7 @@ class Sequences(RuleBasedStateMachine):
             self.records[request].block.readers -= 1
         batch.stages = Stages()
         requests = list(batch.requests)
-        self.loop.freed(worker, batch, self.now)
+        self.loop.freed(worker, batch, self.now, self.now)
         for index in range(0 if fails else len(requests)):
             batch.deliver(index, Result(b"fine"), True, self.now)
         self.loop.closed(batch, self.now, lambda: HandlerFailed("bad"))
@@ -490,7 +490,7 @@ def test_a_hundred_sequences_add_up_while_instances_are_killed(strategy: dict[st
             assert batch is not None
             results = worker.answers(batch)
             batch.stages = Stages()
-            scheduler.freed(worker, batch, now)
+            scheduler.freed(worker, batch, now, now)
             for index, result in enumerate(results):
                 batch.deliver(index, Result(result), True, now)
             scheduler.closed(batch, now, lambda: HandlerFailed("no answer"))

@@ -204,8 +204,8 @@ class Scheduler:
         if len(self.batcher.queue):
             self.feed(now)
 
-    def freed(self, instance: Instance, batch: Batch, now: float) -> None:
-        """The instance has finished with the batch: it gets its next one before the answers of this are handed out."""
+    def freed(self, instance: Instance, batch: Batch, ended: float, now: float) -> None:
+        """The instance had finished with the batch at `ended`; it gets its next one, of those who came until now."""
         held = self._held[instance.id]
         is_retiring = instance.id in self._retiring
         self._closing += 1
@@ -217,7 +217,7 @@ class Scheduler:
                 self.batcher.fleet.idle += not self._begun or self._is_free(instance.id)
             if self._gate is not None:
                 self._gate.exit(instance.id)
-            self.batcher.done(batch, now)
+            self.batcher.done(batch, ended)
         if len(self.batcher.queue):
             self.feed(now)
         if is_retiring and not held and instance.id not in self._begun:

@@ -145,7 +145,7 @@ def _values(results: object, name: str) -> list[object]:
 def finish(scheduler: Scheduler, holder: "Holder", batch: Batch, done: "Done", now: float) -> None:
     """Hand out what became of a batch; its instance gets the next one first."""
     batch.stages = done.stages
-    scheduler.freed(holder, batch, now)
+    scheduler.freed(holder, batch, now, now)
     for index, outcome in enumerate(done.outcomes):
         batch.deliver(index, outcome, True, now)
     scheduler.closed(batch, now, _unanswered)

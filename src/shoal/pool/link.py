@@ -237,7 +237,7 @@ class WorkerLink(asyncio.Protocol):
             self._start_next(instance, now)
         waiting = len(self._scheduler.batcher.queue)
         if waiting and not (waiting < len(batch) >= MANY and sum(stages) < CHEAP):  # the instance first
-            self._scheduler.freed(instance, batch, now)
+            self._scheduler.freed(instance, batch, now, now)
             _hand_out(batch, outcomes, now)
             self._close(batch, now, failure)
         else:  # the answers first, all else once they are on the wire
@@ -255,10 +255,10 @@ class WorkerLink(asyncio.Protocol):
         self.abort()
         return True
 
-    def _settle(self, instance: LinkedInstance, batch: Batch, now: float, failure: Failure | None) -> None:
+    def _settle(self, instance: LinkedInstance, batch: Batch, ended: float, failure: Failure | None) -> None:
         if not batch.is_closed:  # the worker may have died since, and its batches been closed for it
-            self._scheduler.freed(instance, batch, now)
-            self._close(batch, now, failure)
+            self._scheduler.freed(instance, batch, ended, self._clock.now())
+            self._close(batch, ended, failure)
 
     def _close(self, batch: Batch, now: float, failure: Failure | None) -> None:
         is_short = failure is not None and failure.kind == "memory"

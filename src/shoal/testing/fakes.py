@@ -95,7 +95,7 @@ class StubInstance:
         batch = self.held.pop(0)
         batch.stages = Stages(inference=seconds)
         now = self._clock.now()
-        self._scheduler.freed(self, batch, now)
+        self._scheduler.freed(self, batch, now, now)
         for index, outcome in enumerate([b""] * len(batch) if outcomes is None else outcomes):
             batch.deliver(index, Result(outcome) if isinstance(outcome, bytes) else outcome, True, now)
         self._scheduler.closed(batch, now, lambda: HandlerFailed("the stub gave no outcome for this request"))

@@ -135,7 +135,7 @@ class Server:
         _, runner, batch = run
         batch.stages = Stages()
         requests: Sequence[Any] = list(batch.requests)
-        self.scheduler.freed(runner, batch, self.now)
+        self.scheduler.freed(runner, batch, self.now, self.now)
         for index in range(len(requests)):
             batch.deliver(index, Result(b"%.3f" % self.now), True, self.now)
         self.scheduler.closed(batch, self.now, lambda: HandlerFailed("no answer"))

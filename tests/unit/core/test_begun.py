@@ -283,7 +283,7 @@ def test_what_instances_share_is_given_back_when_a_batch_has_begun() -> None:
     first.offer(ask(), 0.0)
     first.feed(0.0)
     assert len(one.batches) == 1, "it is the other's turn"
-    first.freed(one, one.batches[0], 0.0)
+    first.freed(one, one.batches[0], 0.0, 0.0)
     first.feed(0.0)
     assert len(one.batches) == 1, "what was given back is not given back again"
     second.begun(two, two.batches[0], 0.0)
@@ -302,6 +302,6 @@ def test_a_sequence_waits_for_the_end_of_its_answers() -> None:
     scheduler.feed(0.0)
     scheduler.begun(instance, instance.batches[0], 0.0)
     assert len(instance.batches) == 1 and not instance.batches[0].has_begun
-    scheduler.freed(instance, instance.batches[0], 0.0)
+    scheduler.freed(instance, instance.batches[0], 0.0, 0.0)
 
     assert len(instance.batches) == 2

@@ -515,7 +515,7 @@ def test_an_error_of_the_model_does_not_end_the_sequence() -> None:
     run = server.running.pop()
     server.now = 0.2
     run[2].stages = None
-    server.scheduler.freed(run[1], run[2], server.now)
+    server.scheduler.freed(run[1], run[2], server.now, server.now)
     server.scheduler.closed(run[2], server.now, lambda: WorkerDied("bad"))
     second = server.follow("a", END)
     server.finish()

@@ -249,7 +249,7 @@ class Yard:
 
     def end(self, number: int) -> None:
         batch = self.instances[number].batches.pop(0)
-        self.schedulers[number].freed(self.instances[number], batch, 0.0)
+        self.schedulers[number].freed(self.instances[number], batch, 0.0, 0.0)
 
     @property
     def running(self) -> list[int]:

@@ -95,7 +95,7 @@ class Bed:
             if is_last:
                 self.instance.batches.pop(0)
                 batch.stages = Stages()
-                self.bench.scheduler.freed(self.instance, batch, self.bench.now)
+                self.bench.scheduler.freed(self.instance, batch, self.bench.now, self.bench.now)
             batch.deliver(0, outcome, is_last, self.bench.now)
         if ends:
             self.bench.scheduler.closed(batch, self.bench.now, lambda: HandlerFailed("no answer"))

@@ -175,7 +175,7 @@ class Bed:
             if is_last and index == len(batch.requests) - 1:
                 instance.batches.pop(0)
                 batch.stages = Stages(0.001, 0.002, 0.003)
-                bench.scheduler.freed(instance, batch, self.clock.time)
+                bench.scheduler.freed(instance, batch, self.clock.time, self.clock.time)
             batch.deliver(index, piece, is_last, self.clock.time)
             if is_last and index == len(batch.requests) - 1:
                 bench.scheduler.closed(batch, self.clock.time, lambda: HandlerFailed("no answer"))

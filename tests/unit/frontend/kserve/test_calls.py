@@ -362,7 +362,7 @@ def test_an_answer_that_waited_for_those_before_it_is_sent_though_its_batch_is_n
     first, second = (bed.infer({"inputs": [given()]}) for _ in range(2))
     bed.running()
     batch, now = quick.batches.pop(), bed.clock.time
-    bench.scheduler.freed(quick, batch, now)
+    bench.scheduler.freed(quick, batch, now, now)
     batch.deliver(0, OUT, True, now)
     bench.scheduler.closed(batch, now, lambda: HandlerFailed("no answer"))
     assert not second.link.sent
