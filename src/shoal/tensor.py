@@ -6,13 +6,13 @@ names, datatypes, shapes and sizes, never at values, unless a client speaks JSON
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from shoal.errors import InvalidInput, ProtocolError
 
-WIDTHS = {
+WIDTHS: Final = {
     "BOOL": 1,
     **dict.fromkeys(("UINT8", "INT8"), 1),
     **dict.fromkeys(("UINT16", "INT16", "FP16", "BF16"), 2),
@@ -20,9 +20,9 @@ WIDTHS = {
     **dict.fromkeys(("UINT64", "INT64", "FP64"), 8),
     "BYTES": 0,  # as long as each element is
 }
-PART = "tensor/"  # begins the content type of a part that is a tensor: tensor/FP32;1,3,224,224
-ANSWER = "application/x-shoal-tensors"  # the content type of an answer that is tensors
-LARGEST_DIMENSION = 2**31 - 1
+PART: Final = "tensor/"  # begins the content type of a part that is a tensor: tensor/FP32;1,3,224,224
+ANSWER: Final = "application/x-shoal-tensors"  # the content type of an answer that is tensors
+LARGEST_DIMENSION: Final = 2**31 - 1
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from shoal.frontend.client import Client
 from shoal.frontend.rpc import Code, Service, Services
 from shoal.payload import Buffer
 
@@ -95,7 +96,7 @@ class GrpcioCall:
         ]
         self.timeout = math.inf if remaining is None else float(remaining)
         self.peer = str(context.peer())
-        self.client = hash(self.peer)
+        self.client = Client(hash(self.peer))
         self.on_message: Callable[[bytes], None] = _ignore
         self.on_end: Callable[[], None] = _nothing
         self.on_gone: Callable[[], None] = _nothing

@@ -22,8 +22,9 @@ none is tried when it would be shorter than an event loop can time (`returns.MIN
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from shoal.core.batch import Batch
 from shoal.core.cost import CostCurve
@@ -36,16 +37,16 @@ from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
 from shoal.core.triage import MARGIN, is_hopeless, triage
 from shoal.core.volleys import Volleys, is_worth
 
-SOON = 2.0  # times t(1): later than this after its answer a client does not count as coming back
-SPAN = 0.5  # times t(1): what comes this soon after a lone arrival belongs to its volley
-RATE_OVER = 8.0  # times t(1): the arrival rate is taken over about this long
-LEAST_SPACING = 0.02  # times t(1): shorter spacing is not worth a timer
-CHEAP = 0.25e-3  # seconds; a batch this short is not split: each batch more costs the front process about as much
-TINY = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
-EARLY = 1e-6  # seconds; a timer that rings this much before its time has rung
-LEAD = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
-STAGE_WEIGHT = 0.05  # what the newest preprocess time counts for
-PROBE_AFTER = 8  # refusals without a batch, after which one leaves although it looks too late
+SOON: Final = 2.0  # times t(1): later than this after its answer a client does not count as coming back
+SPAN: Final = 0.5  # times t(1): what comes this soon after a lone arrival belongs to its volley
+RATE_OVER: Final = 8.0  # times t(1): the arrival rate is taken over about this long
+LEAST_SPACING: Final = 0.02  # times t(1): shorter spacing is not worth a timer
+CHEAP: Final = 0.25e-3  # seconds; so short a batch is not split: each batch more costs the front process about as much
+TINY: Final = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
+EARLY: Final = 1e-6  # seconds; a timer that rings this much before its time has rung
+LEAD: Final = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
+STAGE_WEIGHT: Final = 0.05  # what the newest preprocess time counts for
+PROBE_AFTER: Final = 8  # refusals without a batch, after which one leaves although it looks too late
 
 
 @dataclass(slots=True)
@@ -55,7 +56,7 @@ class Plan:
     until: float
     size: int  # rows at which it ends early
     reason: str
-    group: object
+    group: Hashable
 
 
 class Adaptive:

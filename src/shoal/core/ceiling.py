@@ -5,8 +5,10 @@ that fits raises the ceiling, one that does not doubles the pause. A ceiling tha
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
-FIRST, LONGEST = 30.0, 600.0  # s before a larger batch is tried again
+FIRST: Final = 30.0  # s before a larger batch is tried again,
+LONGEST: Final = 600.0  # and at most
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,27 +11,28 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-COLD_CAP = 8  # rows per batch until anything is known
-EXACT = 8  # sizes up to here have a mean of their own
-MIN_WEIGHT = 0.05  # what the newest sample counts for at least
-REFIT_AFTER = 16  # samples between two fits of a grown-up curve
-YOUNG = 5  # samples below which a size is fitted at once
-AGEING = 0.99  # share of its samples a size still has after a fit
-STALE = 0.2  # samples left to a size nobody has tried for long
-AGED = 1.0  # samples left to a smaller size that may be tried out of curiosity
-CURIOSITY = 0.12  # how much better a size seen once might be than it looked
-EQUAL = 0.985  # a largest size this near the best counts as the best
-HYSTERESIS = 1.03  # how much better another size must be to replace the chosen one
-REACH = 4  # how far beyond the largest size seen a batch may go
-FOLLOW = 0.1  # the share of a surprise that is laid to the pace
-REPACED = 1.1  # a pace this many times off the one last fitted is fitted at once
-SHIFT = 2.0  # a model this many times faster or slower has changed as a whole
-WITNESSES = 3  # batches in a row that must say so
-LEAP = 16.0  # the most it changes by that: a worker that stood still for seconds is not the model
-PASSING = 4.0  # times slower or faster that may pass; what is beyond is laid to the sizes themselves
-LEAST = 1e-6  # seconds; nothing is faster
-TRUSTED = 3  # batches of a size before it has a say
+COLD_CAP: Final = 8  # rows per batch until anything is known
+EXACT: Final = 8  # sizes up to here have a mean of their own
+MIN_WEIGHT: Final = 0.05  # what the newest sample counts for at least
+REFIT_AFTER: Final = 16  # samples between two fits of a grown-up curve
+YOUNG: Final = 5  # samples below which a size is fitted at once
+AGEING: Final = 0.99  # share of its samples a size still has after a fit
+STALE: Final = 0.2  # samples left to a size nobody has tried for long
+AGED: Final = 1.0  # samples left to a smaller size that may be tried out of curiosity
+CURIOSITY: Final = 0.12  # how much better a size seen once might be than it looked
+EQUAL: Final = 0.985  # a largest size this near the best counts as the best
+HYSTERESIS: Final = 1.03  # how much better another size must be to replace the chosen one
+REACH: Final = 4  # how far beyond the largest size seen a batch may go
+FOLLOW: Final = 0.1  # the share of a surprise that is laid to the pace
+REPACED: Final = 1.1  # a pace this many times off the one last fitted is fitted at once
+SHIFT: Final = 2.0  # a model this many times faster or slower has changed as a whole
+WITNESSES: Final = 3  # batches in a row that must say so
+LEAP: Final = 16.0  # the most it changes by that: a worker that stood still for seconds is not the model
+PASSING: Final = 4.0  # times slower or faster that may pass; what is beyond is laid to the sizes themselves
+LEAST: Final = 1e-6  # seconds; nothing is faster
+TRUSTED: Final = 3  # batches of a size before it has a say
 
 
 class Point:

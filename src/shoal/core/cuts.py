@@ -6,11 +6,12 @@ batches are even shares of all that go round.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
-GAP = 0.05  # of a batch's time; rows that came closer together than this are not parted
-WEIGHT = 0.02  # what the newest batch counts for in the load
-BUSIEST = 0.99  # load that is counted with at most
-FAIR = 0.98  # of the best rows a second, what even shares must reach
+GAP: Final = 0.05  # of a batch's time; rows that came closer together than this are not parted
+WEIGHT: Final = 0.02  # what the newest batch counts for in the load
+BUSIEST: Final = 0.99  # load that is counted with at most
+FAIR: Final = 0.98  # of the best rows a second, what even shares must reach
 
 
 class Load:

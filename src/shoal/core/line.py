@@ -7,10 +7,11 @@ has not passed, then those it has passed for, each first come first served.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Final
 
 from shoal.core.request import QUEUED, Request
 
-FEW = 64  # ended requests that may stay among the living for a while
+FEW: Final = 64  # ended requests that may stay among the living for a while
 
 
 class Level:

@@ -1,7 +1,9 @@
 """Pace: how many requests a second a model gets through while others wait; the hint to the refused comes from it."""
 
-SPAN = 0.5  # s over which it is taken at least
-WEIGHT = 0.3  # what the newest span counts for
+from typing import Final
+
+SPAN: Final = 0.5  # s over which it is taken at least
+WEIGHT: Final = 0.3  # what the newest span counts for
 
 
 class Pace:

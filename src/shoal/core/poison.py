@@ -4,14 +4,14 @@ Nothing is hashed unless a worker died under one request alone, or an arrival is
 """
 
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.core.request import Request
 from shoal.errors import Poisoned
 from shoal.payload import Payload
 
-MOST = 1024  # contents remembered; the one that came first is forgotten first
-BUFFERS = (bytes, bytearray, memoryview)
+MOST: Final = 1024  # contents remembered; the one that came first is forgotten first
+BUFFERS: Final = (bytes, bytearray, memoryview)
 
 
 class Blame(NamedTuple):

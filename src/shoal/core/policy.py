@@ -6,7 +6,7 @@ one of three shapes: these rows leave now, hold until then, or refuse these requ
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from shoal.core.batch import Batch
 from shoal.core.request import Request
@@ -105,7 +105,7 @@ class Policy(Protocol):
         ...
 
 
-MOST_GROUPS = 1024  # whose collecting is remembered; more are forgotten, and their delay begins anew
+MOST_GROUPS: Final = 1024  # whose collecting is remembered; more are forgotten, and their delay begins anew
 
 
 class Told:

@@ -11,12 +11,13 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final
 
 from shoal.core.policy import LeavingLane
 from shoal.core.request import QUEUED, Request, deadline_passed
 from shoal.errors import DeadlineExceeded, QueueFull, ShareUsed
 
-PATIENCE = 30.0  # seconds a request without a nearer deadline lets others pass
+PATIENCE: Final = 30.0  # seconds a request without a nearer deadline lets others pass
 
 
 def due(request: Request) -> float:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shoal.errors import DeadlineExceeded, ServingError, Withdrawn
 from shoal.payload import Payload, Result
@@ -33,7 +33,9 @@ class State(Enum):
     __hash__ = object.__hash__  # Enum's own is written in Python, and a state is looked up for every request
 
 
-QUEUED, RUNNING = State.QUEUED, State.RUNNING
+QUEUED: Final = State.QUEUED
+RUNNING: Final = State.RUNNING
+ANSWERED: Final = State.ANSWERED
 ALLOWED: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.RUNNING, State.FAILED, State.EXPIRED, State.WITHDRAWN}),
     State.RUNNING: frozenset({State.QUEUED, State.ANSWERED, State.FAILED, State.EXPIRED, State.WITHDRAWN}),
@@ -125,7 +127,7 @@ class Request:
         self.pieces += 1
         on_answer = self.on_answer
         if is_last and state is RUNNING and outcome.__class__ is Result:  # the usual case, without a detour
-            self.state = State.ANSWERED
+            self.state = ANSWERED
             self.answered = now
             self.on_answer = _nobody
         elif isinstance(outcome, ServingError):

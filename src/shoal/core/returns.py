@@ -8,22 +8,24 @@ a group that is due. How long whole groups took is kept, and a hold is as long a
 import math
 from collections import deque
 from collections.abc import Hashable, Sequence
+from typing import Final
 
 from shoal.core.request import Request, State
 
-HISTORY = 32  # groups remembered
-CONNECTIONS = 65_536  # connections remembered at most
-SILENCE = 60.0  # seconds after which a silent connection may be forgotten
-SHARE = 0.8  # of the server time a merge saves, the most a hold may last
-LOOP = 0.6  # share of groups that must come back whole for the traffic to count as a closed loop
-RARE = 0.01  # share of requests that may come just too late at no regard
-SOME = 0.25  # share of requests that come just too late up to which they are some, and above it many
-BEHIND, FAR_BEHIND = 1.5, 2.0  # batches for which some and many of them are taken to wait
-GOOD = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
-SPARE = 1.25  # how much longer than the longest return counted on
-STRANGE = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
-MIN_HOLD = 100e-6  # seconds; an event loop cannot time less, so for models this cheap nothing is held
-TICK = 0.5e-3  # seconds an event loop's timer is late on average; loops count whole milliseconds
+HISTORY: Final = 32  # groups remembered
+CONNECTIONS: Final = 65_536  # connections remembered at most
+SILENCE: Final = 60.0  # seconds after which a silent connection may be forgotten
+SHARE: Final = 0.8  # of the server time a merge saves, the most a hold may last
+LOOP: Final = 0.6  # share of groups that must come back whole for the traffic to count as a closed loop
+RARE: Final = 0.01  # share of requests that may come just too late at no regard
+SOME: Final = 0.25  # share of requests that come just too late up to which they are some, and above it many
+BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
+FAR_BEHIND: Final = 2.0  # and many
+GOOD: Final = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
+SPARE: Final = 1.25  # how much longer than the longest return counted on
+STRANGE: Final = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
+MIN_HOLD: Final = 100e-6  # seconds; an event loop cannot time less, so for models this cheap nothing is held
+TICK: Final = 0.5e-3  # seconds an event loop's timer is late on average; loops count whole milliseconds
 
 
 class Group:

@@ -68,7 +68,8 @@ class HandOver:
     of the batch, and would drown the small differences between sizes of a cheap model.
     """
 
-    FASTER, SLOWER = 0.25, 0.01  # what a shorter and a longer way than usual count for
+    FASTER = 0.25  # what a shorter way than usual counts for
+    SLOWER = 0.01  # and a longer one
 
     def __init__(self) -> None:
         self.usual = 0.0

@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from shoal.core.batch import Batch
 from shoal.core.batcher import Batcher, WaitUntil
@@ -22,7 +22,7 @@ from shoal.errors import Poisoned, ServingError
 from shoal.telemetry import ModelStats
 
 log = logging.getLogger("shoal.scheduler")
-MOST_BEGUN = 1024  # batches that one instance may be answering besides the one it runs
+MOST_BEGUN: Final = 1024  # batches that one instance may be answering besides the one it runs
 
 
 class Instance(Protocol):

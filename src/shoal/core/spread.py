@@ -5,12 +5,13 @@ A slot is (seconds until the instance is free, rows it runs until then); slots c
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 Slot = tuple[float, int]
 
-STEPS = 8  # halvings in the search for the earliest common end
-BUSY_PRICE = 1.1  # an instance that is not free yet must be this much better
-JOINERS = 0.3  # share of the arrivals until an instance is free that are counted as its rows
+STEPS: Final = 8  # halvings in the search for the earliest common end
+BUSY_PRICE: Final = 1.1  # an instance that is not free yet must be this much better
+JOINERS: Final = 0.3  # share of the arrivals until an instance is free that are counted as its rows
 
 
 def slots_of(running: Iterable[tuple[float, int]], idle: int, size: int, now: float) -> list[Slot]:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.core.cost import CostCurve
 from shoal.core.policy import Lane
 
-MARGIN = 1.10  # predicted ends are taken this much later where a deadline hangs on them
+MARGIN: Final = 1.10  # predicted ends are taken this much later where a deadline hangs on them
 
-CAUTION = 0.7  # of the predicted time, what an arrival must have left not to be refused
+CAUTION: Final = 0.7  # of the predicted time, what an arrival must have left not to be refused
 
 
 class Verdict(NamedTuple):

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Final
 
 from shoal.errors import ConfigError
 
-ALL = -1  # the device of a resource that all devices share
+ALL: Final = -1  # the device of a resource that all devices share
 Resource = tuple[str, int]  # name and device
 _numbers = count()
 

@@ -2,12 +2,13 @@
 
 import math
 from collections import deque
+from typing import Final
 
-HISTORY = 32  # volleys remembered
-ENOUGH = 8  # volleys to know before one is waited for
-LEAST = 2.0  # rows that follow on average where arrivals are said to come in volleys
-CLEAR = 2.0  # times as many as chance would bring
-MOST = 0.8  # share of the volleys remembered whose spans a hold covers
+HISTORY: Final = 32  # volleys remembered
+ENOUGH: Final = 8  # volleys to know before one is waited for
+LEAST: Final = 2.0  # rows that follow on average where arrivals are said to come in volleys
+CLEAR: Final = 2.0  # times as many as chance would bring
+MOST: Final = 0.8  # share of the volleys remembered whose spans a hold covers
 
 
 class Volleys:

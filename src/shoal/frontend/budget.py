@@ -1,6 +1,8 @@
 """Budget: how much memory request bodies may take that found no room in the shared one, over all connections."""
 
-UNLIMITED = 2**62
+from typing import Final
+
+UNLIMITED: Final = 2**62
 
 
 class Budget:

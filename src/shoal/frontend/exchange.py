@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Final, Protocol
 
+from shoal.frontend.client import Client
 from shoal.payload import Block, Buffer
 
 JOINED: Final = 32 * 1024  # a body up to this size travels in one piece with its head: a copy is cheaper than a vector
@@ -18,7 +19,9 @@ BARE_LINES: Final = {s.value: f"HTTP/1.1 {s.value} \r\n".encode() for s in HTTPS
 LENGTHS: Final = tuple(b"Content-Length: %d\r\n\r\n" % n for n in range(2048))
 BODILESS: Final = frozenset({*range(100, 200), 204, 304})
 
-_WAITING, _STREAMING, _DONE = range(3)
+_WAITING: Final = 0
+_STREAMING: Final = 1
+_DONE: Final = 2
 _CONTROLS: Final = bytes(0x20 if c < 0x20 or c == 0x7F else c for c in range(256))  # a translation: controls to blanks
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -96,7 +99,7 @@ class Exchange:
         "timeout",
     )
 
-    def __init__(self, link: Link, client: int, peer: str, target: bytes) -> None:
+    def __init__(self, link: Link, client: Client, peer: str, target: bytes) -> None:
         self._link: Link | None = link
         self._state = _WAITING
         self._keep = True  # the client would take another answer on this connection

@@ -1,6 +1,7 @@
 """Forms: url-encoded and multipart bodies become named parts."""
 
 from collections.abc import Iterable
+from typing import Final
 from urllib.parse import parse_qsl
 
 from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
@@ -8,7 +9,7 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser, par
 from shoal.errors import InvalidInput
 from shoal.payload import Part
 
-MOST_PARTS = 256
+MOST_PARTS: Final = 256
 
 
 def is_form(content_type: bytes, *, is_lenient: bool = False) -> bool:

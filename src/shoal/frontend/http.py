@@ -16,23 +16,8 @@ from typing import Final, cast
 
 from shoal.frontend.exchange import STATUS_LINES, Exchange
 from shoal.frontend.hub import HttpLimits, Hub, address_of, hung_up
-from shoal.frontend.incoming import (
-    BODY,
-    BUSY,
-    CHUNKED,
-    CLOSED,
-    CONTINUE,
-    HEAD,
-    IDLE,
-    LINGER,
-    MAX_STRANGE,
-    MIN_RATE,
-    READY,
-    SINK,
-    Incoming,
-    Lend,
-    Refused,
-)
+from shoal.frontend.incoming import CONTINUE, MAX_STRANGE, MIN_RATE, SPENT, Incoming, Lend, Refused
+from shoal.frontend.phase import BODY, BUSY, CHUNKED, CLOSED, HEAD, IDLE, LINGER, READY, SINK
 from shoal.frontend.refusals import answer_for_defect, refusal, tell
 
 __all__ = ["Application", "HttpLimits", "HttpProtocol", "Hub", "Lend"]
@@ -102,7 +87,7 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         self.hub.leave(self)
         self._drop_body()
         self._held.clear()
-        del self._parser  # it knows our callbacks: a cycle only the collector would find
+        self._parser = SPENT  # the old one knows our callbacks: a cycle only the collector would find
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange._link = None

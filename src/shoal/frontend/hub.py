@@ -13,6 +13,7 @@ from email.utils import formatdate
 from typing import Final, Protocol
 
 from shoal.frontend.budget import Budget
+from shoal.frontend.client import Client
 
 RECEIVE_BUFFER: Final = 64 * 1024
 BACKLOG: Final = 65_535  # connections that wait to be accepted: as many as the system allows
@@ -39,12 +40,6 @@ class HttpLimits:
     def sweep_period(self) -> float:
         """How often the stamps are compared: once a second, more often when a limit is short."""
         return min(1.0, min(self.head_timeout, self.body_timeout, self.idle_timeout, self.write_timeout) / 4)
-
-
-class Client(int):
-    """The number of a connection; `address` is the host it comes from, where it comes from one."""
-
-    address: str
 
 
 class Connection(Protocol):
@@ -101,7 +96,7 @@ class Hub:
         self.budget = Budget()  # of large bodies outside shared memory
         self._empty: asyncio.Future[None] | None = None
 
-    def join(self, connection: Connection, peername: object = None) -> "Client":
+    def join(self, connection: Connection, peername: object = None) -> Client:
         """Take a connection in; its number is unique in the process."""
         self.connections.add(connection)
         self.accepted += 1

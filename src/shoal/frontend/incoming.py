@@ -11,15 +11,15 @@ from typing import Final, cast
 
 import httptools
 
+from shoal.frontend.client import NOBODY
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.hub import HttpLimits, Hub
 from shoal.frontend.known import Known
+from shoal.frontend.noted import CONNECTION, HOST, ID, LENGTH, NOTED, TIMEOUT, TRANSFER, TYPE
+from shoal.frontend.phase import BODY, CHUNKED, HEAD, IDLE, READY, SINK
 from shoal.payload import Block, Buffer
 
 Lend = Callable[[int], Block | None]
-
-# What a connection is doing. The order matters: up to HEAD no head is complete, up to SINK a request is coming in.
-IDLE, HEAD, CHUNKED, BODY, SINK, READY, BUSY, LINGER, CLOSED = range(9)
 
 MAX_TARGET: Final = 16 * 1024
 MIN_RATE: Final = 8 * 1024  # bytes per second of a body, on average, after the first body_timeout
@@ -31,18 +31,7 @@ METHODS: Final = {m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE"
 
 _BLANK_LINE: Final = b"\r\n\r\n"
 _PRIMER: Final = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-_HOST, _LENGTH, _TYPE, _ID, _CONNECTION, _TRANSFER, _EXPECT, _TIMEOUT = range(8)
-_NOTED: Final = {
-    b"host": _HOST,
-    b"content-length": _LENGTH,
-    b"content-type": _TYPE,
-    b"x-request-id": _ID,
-    b"connection": _CONNECTION,
-    b"proxy-connection": _CONNECTION,
-    b"transfer-encoding": _TRANSFER,
-    b"expect": _EXPECT,
-    b"x-request-timeout-ms": _TIMEOUT,
-}
+SPENT: Final = httptools.HttpRequestParser(object())  # of connections that are gone
 _sane_id = re.compile(rb"[\x21-\x7e]{1,128}").fullmatch
 
 
@@ -102,7 +91,7 @@ class Incoming:
         self._phase = IDLE
         self._exchange: Exchange | None = None
         self._parser = httptools.HttpRequestParser(self)
-        self._client = 0
+        self._client = NOBODY
         self._peer = ""
         self._head_size = 0  # bytes of a head that came in pieces
         self._tail = b""  # the last three bytes of such a piece: a blank line may be cut
@@ -241,23 +230,23 @@ class Incoming:
         if self._phase != HEAD or exchange is None:
             return  # a trailer: nobody asked for it, and it may not pose as a header
         exchange.headers.append((name, value))
-        noted = _NOTED.get(name.lower())
+        noted = NOTED.get(name.lower())
         if noted is None:
             return
-        if noted == _HOST:
+        if noted == HOST:
             self._hosts += 1
-        elif noted == _LENGTH:
+        elif noted == LENGTH:
             self._length = int(value)  # digits, and only one such header: the parser saw to it
-        elif noted == _TYPE:
+        elif noted == TYPE:
             exchange.content_type = value.strip()
-        elif noted == _ID:
+        elif noted == ID:
             value = value.strip()
             exchange.request_id = value if _sane_id(value) else b""
-        elif noted == _CONNECTION:
+        elif noted == CONNECTION:
             self._is_plain = False
-        elif noted == _TIMEOUT:
+        elif noted == TIMEOUT:
             exchange.timeout = value.strip()
-        elif noted == _TRANSFER:
+        elif noted == TRANSFER:
             self._transfer = value.strip().lower()
         else:
             self._expect = value.strip().lower() or b"nothing"

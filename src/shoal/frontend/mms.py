@@ -6,7 +6,7 @@ A call lives from the last byte of its request to the last of its answer. No tas
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from shoal.clock import Clock
 from shoal.core.repository import Repository
@@ -22,11 +22,11 @@ from shoal.frontend.timing import note_of, seconds_of
 from shoal.payload import Headers, Part, Payload, Result
 
 log = logging.getLogger("shoal.inference")
-MOST_ROUTES = 1024  # targets remembered
-MOST_TYPES = 256  # content types remembered
-MOST_BEHIND = 8 * 2**20  # bytes of a stream kept for a client that does not read
-METHODS = b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n"
-FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})  # no handler's business
+MOST_ROUTES: Final = 1024  # targets remembered
+MOST_TYPES: Final = 256  # content types remembered
+MOST_BEHIND: Final = 8 * 2**20  # bytes of a stream kept for a client that does not read
+METHODS: Final = b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n"
+FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection"})  # no handler's business
 Authorise = Callable[[Exchange], None]  # raises Unauthorised
 
 
@@ -275,7 +275,7 @@ class Prediction:
         return _with_own(head, [header_line(*pair) for pair in result.headers]) if result.headers else head
 
 
-CONTENT_TYPES = {"application/json": JSON}  # those that need no check
+CONTENT_TYPES: Final = {"application/json": JSON}  # those that need no check
 
 
 def _with_own(head: bytes, own: list[bytes]) -> bytes:

@@ -1,14 +1,14 @@
 """The inference routes: which model a path means, and what else it says. No request is looked at here."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from shoal.core.model import Model
 from shoal.payload import Headers, Part
 
-RESERVED = frozenset({"models", "workflows", "v1", "v2"})  # first segments that are no model's old-style route
-EXPLAIN = "explain"  # the group of requests that ask for explanations: they share no batch with others
+RESERVED: Final = frozenset({"models", "workflows", "v1", "v2"})  # first segments that are no model's old-style route
+EXPLAIN: Final = "explain"  # the group of requests that ask for explanations: they share no batch with others
 
 
 class Wanted(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol
 
+from shoal.frontend.client import Client
 from shoal.payload import Buffer
 
 
@@ -41,7 +42,7 @@ class Call(Protocol):
     metadata: Sequence[tuple[bytes, bytes]]  # the client's, names in lower case, without the protocol's own
     timeout: float  # seconds the client gives it, counted from its arrival; infinity when it said nothing
     peer: str
-    client: int  # the connection, as a number
+    client: Client  # the connection
     on_message: Callable[[bytes], None]  # hears each message of the client
     on_end: Callable[[], None]  # hears that the client will send no more
     on_gone: Callable[[], None]  # hears that nobody waits any more: cancelled, reset, past its deadline, disconnected

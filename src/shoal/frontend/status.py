@@ -1,7 +1,7 @@
 """The one table: what HTTP calls each error, and the body that tells the client."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,7 +29,7 @@ from shoal.errors import (
     WorkflowNotFound,
 )
 
-JSON = b"Content-Type: application/json\r\n"
+JSON: Final = b"Content-Type: application/json\r\n"
 
 
 class NegativeWorkers(InvalidInput):

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from shoal.frontend.client import Client
 from shoal.frontend.http2.served import ServedCall, run
-from shoal.frontend.hub import Client
 from shoal.frontend.rpc import Code, Service
 from shoal.fronts.channel import Channel
 from shoal.fronts.frames import FINISH, SEND, SEND_OK, WINDOW

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 from shoal.errors import ProtocolError
+from shoal.frontend.client import Client
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http import Application
-from shoal.frontend.hub import Client, Hub
+from shoal.frontend.hub import Hub
 from shoal.frontend.refusals import answer_for_defect, tell
 from shoal.fronts.channel import Channel
 from shoal.fronts.frames import ABORT, DATA, WHOLE, WHOLE_LAST, WINDOW

@@ -10,8 +10,9 @@ from struct import Struct
 from typing import Final, Protocol
 
 from shoal.errors import ProtocolError
+from shoal.frontend.client import Client
 from shoal.frontend.http import Application
-from shoal.frontend.hub import Client, Hub
+from shoal.frontend.hub import Hub
 from shoal.frontend.rpc import Services
 from shoal.fronts import frames
 from shoal.fronts.call import RemoteCall

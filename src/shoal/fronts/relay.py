@@ -4,9 +4,10 @@ from functools import partial
 from struct import Struct
 from typing import Final
 
+from shoal.frontend.client import Client
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.http2.connection import Http2Connection
-from shoal.frontend.hub import Client, Connection, Hub
+from shoal.frontend.hub import Connection, Hub
 from shoal.fronts import frames
 from shoal.fronts.channel import Channel
 from shoal.fronts.frames import BODY, HEAD, LAST, LAST_LENT, LENT, STEP, pack_count

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -42,12 +42,12 @@ from shoal.wire.messages import (
 from shoal.wire.tray import Tray
 
 log = logging.getLogger("shoal.pool")
-BUFFERS = (bytes, bytearray, memoryview)
+BUFFERS: Final = (bytes, bytearray, memoryview)
 # While many answers are handed out, more requests come in. For a batch as cheap as that, a worker that idles meanwhile
 # costs less than its next batch leaving half full.
-MANY = 16  # requests
-CHEAP = 0.3e-3  # seconds in the worker
-JOIN_BELOW = 64 * 1024  # bytes of data that are cheaper copied once than gathered
+MANY: Final = 16  # requests
+CHEAP: Final = 0.3e-3  # seconds in the worker
+JOIN_BELOW: Final = 64 * 1024  # bytes of data that are cheaper copied once than gathered
 
 
 class LinkedInstance:

@@ -7,6 +7,7 @@ ends between frames has ended; one that ends inside a frame is a dead peer, and 
 import socket
 import struct
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -14,10 +15,10 @@ from shoal.errors import ProtocolError
 from shoal.payload import Buffer
 from shoal.wire.messages import encode
 
-HEAD = struct.Struct("<IQ")
-MAX_MESSAGE = 64 * 2**20
-MAX_DATA = 4 * 2**30
-READ_SIZE = 128 * 1024
+HEAD: Final = struct.Struct("<IQ")
+MAX_MESSAGE: Final = 64 * 2**20
+MAX_DATA: Final = 4 * 2**30
+READ_SIZE: Final = 128 * 1024
 Frame = tuple[memoryview, memoryview]  # the message, the data behind it
 
 

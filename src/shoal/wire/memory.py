@@ -8,14 +8,14 @@ are several front processes the file has a part for each, and offsets count from
 import contextlib
 import mmap
 import os
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.errors import ProtocolError
 
-SMALLEST = 16 * 1024
-SPREAD = 8  # address space kept per lendable byte, so that sizes do not fight over it
-KEEP = 64 * 2**20  # bytes whose pages stay in any case, ready for the next body
-FORGET = 12  # the most that was lent is forgotten by its 2**-12 with each block that comes back
+SMALLEST: Final = 16 * 1024
+SPREAD: Final = 8  # address space kept per lendable byte, so that sizes do not fight over it
+KEEP: Final = 64 * 2**20  # bytes whose pages stay in any case, ready for the next body
+FORGET: Final = 12  # the most that was lent is forgotten by its 2**-12 with each block that comes back
 
 
 class ArenaBlock:

@@ -11,14 +11,15 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from typing import Final
 
 from shoal.errors import ProtocolError
 from shoal.payload import Buffer
 
-SIZE = 256 * 2**20  # pages are taken when they are first written
-LARGE = 64 * 1024  # bytes from which an answer is better laid down than sent
-KEEP = 64 * 2**20  # bytes of free places whose pages stay, ready for the next answer
-_ROOMS = {order: ctypes.c_char * (1 << order) for order in range(16, SIZE.bit_length())}
+SIZE: Final = 256 * 2**20  # pages are taken when they are first written
+LARGE: Final = 64 * 1024  # bytes from which an answer is better laid down than sent
+KEEP: Final = 64 * 2**20  # bytes of free places whose pages stay, ready for the next answer
+_ROOMS: Final = {order: ctypes.c_char * (1 << order) for order in range(16, SIZE.bit_length())}
 
 
 def order_of(size: int) -> int:

@@ -13,6 +13,7 @@ from shoal.core.repository import Repository
 from shoal.core.request import Outcome, Request
 from shoal.errors import LoadFailed, ServingError
 from shoal.frontend.actions import Actions
+from shoal.frontend.client import Client
 from shoal.frontend.dialect import Dialect, dialect_of
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.management import Management
@@ -69,7 +70,7 @@ class Answer:
         content_type: str = "",
     ) -> None:
         self.link = FakeLink()
-        exchange = self.exchange = Exchange(self.link, 1, "peer", target.encode())
+        exchange = self.exchange = Exchange(self.link, Client(1), "peer", target.encode())
         exchange.method = method
         exchange.body = body
         exchange.headers = [HOST, *((name.encode(), value.encode()) for name, value in (headers or {}).items())]

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal.frontend.hub import Client
+from shoal.frontend.client import Client
 from shoal.frontend.rpc import Call, Code
 from shoal.fronts.call import RemoteCall
 from shoal.fronts.frames import FINISH, SEND, SEND_OK, WINDOW

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from shoal.frontend.hub import Client
+from shoal.frontend.client import Client
 from shoal.frontend.rpc import Code
 from shoal.fronts.calls import Calls
 from shoal.fronts.frames import CALL, CALL_GONE, CALL_TAKEN, END, MESSAGE, MESSAGE_END, STEP, count_of
@@ -19,7 +19,7 @@ class FakeCall:
     metadata: Sequence[tuple[bytes, bytes]] = ((b"k", b"v"),)
 
     def __init__(self) -> None:
-        self.client: int = Client(9)
+        self.client = Client(9)
         self.writable = True
         self.sent: list[bytes] = []
         self.ends: list[tuple[Code, str, Sequence[tuple[bytes, bytes]]]] = []

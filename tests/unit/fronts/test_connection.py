@@ -5,8 +5,9 @@ import msgspec
 import pytest
 
 from shoal.errors import ProtocolError
+from shoal.frontend.client import Client
 from shoal.frontend.exchange import Exchange
-from shoal.frontend.hub import Client, Hub
+from shoal.frontend.hub import Hub
 from shoal.fronts.connection import RemoteConnection
 from shoal.fronts.frames import ABORT, DATA, WHOLE, WHOLE_LAST, WINDOW
 from shoal.fronts.messages import RequestHead

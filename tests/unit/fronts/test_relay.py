@@ -3,8 +3,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
+from shoal.frontend.client import Client
 from shoal.frontend.exchange import Exchange
-from shoal.frontend.hub import Client, Hub
+from shoal.frontend.hub import Hub
 from shoal.fronts import frames
 from shoal.fronts.frames import BODY, HEAD, LAST, LEFT, LENT, STEP, TAKEN, count_of
 from shoal.fronts.messages import decode_request

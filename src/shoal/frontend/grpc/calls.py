@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -21,8 +21,8 @@ Api = Literal["inference", "management"]
 Authorise = Callable[[Sequence[tuple[bytes, bytes]], Api], None]  # of a call's metadata; raises Unauthorised
 
 log = logging.getLogger("shoal.grpc")
-MOST_BEHIND = 8 * 2**20  # bytes of a stream kept for a client that does not read
-MOST_PARTS = 1024  # of one request
+MOST_BEHIND: Final = 8 * 2**20  # bytes of a stream kept for a client that does not read
+MOST_PARTS: Final = 1024  # of one request
 TOO_SLOW = Refusal(Code.RESOURCE_EXHAUSTED, f"the client fell more than {MOST_BEHIND} bytes behind the model's answers")
 
 

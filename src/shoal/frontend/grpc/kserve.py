@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf import json_format
 
@@ -25,8 +25,8 @@ from shoal.frontend.kserve.status import NotThere, Unsupported, explain
 from shoal.frontend.rpc import Call, Code, Service
 
 log = logging.getLogger("shoal.kserve")
-PREFIX = "/inference.GRPCInferenceService/"
-HEALTH = "/grpc.health.v1.Health/Check"
+PREFIX: Final = "/inference.GRPCInferenceService/"
+HEALTH: Final = "/grpc.health.v1.Health/Check"
 GROUPS: Mapping[str, str] = {
     "ServerLive": "health",
     "ServerReady": "health",

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
@@ -19,10 +19,10 @@ from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.status import Unsupported, explain
 from shoal.frontend.rpc import Call, Code
 
-DECOUPLED = "ModelInfer RPC doesn't support models with decoupled transaction policy"
-STRICT = (b"triton_grpc_error", b"true")  # metadata: the first error of a model ends the stream
-MOST_OPEN = 65_536  # requests of one stream that are not answered yet
-MOST_HELD = 64 * 2**20  # bytes of a stream's answers that wait for an earlier one
+DECOUPLED: Final = "ModelInfer RPC doesn't support models with decoupled transaction policy"
+STRICT: Final = (b"triton_grpc_error", b"true")  # metadata: the first error of a model ends the stream
+MOST_OPEN: Final = 65_536  # requests of one stream that are not answered yet
+MOST_HELD: Final = 64 * 2**20  # bytes of a stream's answers that wait for an earlier one
 TOO_MANY = Refusal(
     Code.RESOURCE_EXHAUSTED,
     f"the stream has more than {MOST_OPEN} requests without an answer, or {MOST_HELD} bytes of answers that wait for "

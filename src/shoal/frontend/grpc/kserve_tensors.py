@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from shoal.errors import InvalidInput
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
@@ -27,10 +27,10 @@ CONTENTS: Mapping[str, str] = {  # datatype -> the field of InferTensorContents 
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-WIDEST = {field: datatype for datatype, field in CONTENTS.items()}  # what each field holds, said by its widest
+WIDEST: Final = {field: datatype for datatype, field in CONTENTS.items()}  # what each field holds, said by its widest
 OutputHead = tuple[str, str, tuple[int, ...]]  # name, datatype and shape
-FINAL = "triton_final_response"
-WANTS_FINAL = "triton_enable_empty_final_response"
+FINAL: Final = "triton_final_response"
+WANTS_FINAL: Final = "triton_enable_empty_final_response"
 KINDS: Mapping[str, tuple[str, ...]] = {  # of the parameters that the server itself acts on
     "sequence_id": ("int64_param", "string_param"),
     "sequence_start": ("bool_param",),

@@ -5,13 +5,14 @@ order and protobuf reads them joined in any pieces, so those that are tensors ca
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from shoal.payload import Buffer
 
-WORTH = 16 * 1024  # bytes of a message below which protobuf alone is faster
-INPUT_TAG = 7 << 3 | 2  # raw_input_contents of ModelInferRequest, length-delimited
-OUTPUT_TAG = bytes([6 << 3 | 2])  # raw_output_contents of ModelInferResponse
-MOST = 4096  # fields of a message that are looked at; one with more is left to protobuf
+WORTH: Final = 16 * 1024  # bytes of a message below which protobuf alone is faster
+INPUT_TAG: Final = 7 << 3 | 2  # raw_input_contents of ModelInferRequest, length-delimited
+OUTPUT_TAG: Final = bytes([6 << 3 | 2])  # raw_output_contents of ModelInferResponse
+MOST: Final = 4096  # fields of a message that are looked at; one with more is left to protobuf
 
 
 def cut(message: bytes) -> tuple[bytes, list[memoryview]]:

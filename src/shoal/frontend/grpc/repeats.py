@@ -6,7 +6,7 @@ to add.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from shoal.frontend.grpc.calls import parse
 from shoal.frontend.grpc.kserve_tensors import read_asked
@@ -17,11 +17,11 @@ from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan
 from shoal.payload import Buffer
 
-MOST = 1024  # messages that are remembered
-LARGEST = 4096  # bytes of one, without its tensors
-SMALL = 4096  # bytes of a tensor that is rather copied than looked at in its message
-WASTED = 64  # messages in a row that were remembered for nothing; from then on only one in
-SELDOM = 16
+MOST: Final = 1024  # messages that are remembered
+LARGEST: Final = 4096  # bytes of one, without its tensors
+SMALL: Final = 4096  # bytes of a tensor that is rather copied than looked at in its message
+WASTED: Final = 64  # messages in a row that were remembered for nothing; from then on only one in
+SELDOM: Final = 16
 
 Span = tuple[str, str, list[int], int, int]  # an input's name, datatype and shape, and where its bytes begin and end
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, Protocol
 
+from shoal.frontend.client import Client
 from shoal.frontend.http2 import answers
 from shoal.frontend.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, pack_head
 from shoal.frontend.http2.heads import Head
@@ -34,7 +35,7 @@ class Link(Protocol):
     blocked: bool
     is_awake: bool
     must_resize: bool
-    client: int
+    client: Client
     peer: str
     max_send_buffer: int
 

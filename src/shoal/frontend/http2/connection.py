@@ -52,7 +52,11 @@ HTTP_1_ANSWER: Final = (
 )
 
 # What a connection is doing. Up to OPEN it expects something definite; after that it listens no more.
-NEW, GREETED, OPEN, LINGERING, CLOSED = range(5)
+NEW: Final = 0
+GREETED: Final = 1
+OPEN: Final = 2
+LINGERING: Final = 3
+CLOSED: Final = 4
 
 _looks_like_http_1 = re.compile(rb"[A-Z]{3,10} [^\r\n]*").match
 

@@ -10,7 +10,16 @@ LARGEST: Final = 2**31 - 1  # stream number, and window
 DEFAULT_WINDOW: Final = 65_535
 DEFAULT_FRAME: Final = 16_384
 
-DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
+DATA: Final = 0
+HEADERS: Final = 1
+PRIORITY: Final = 2
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PUSH_PROMISE: Final = 5
+PING: Final = 6
+GOAWAY: Final = 7
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
 
 END_STREAM: Final = 0x1
 ACK: Final = 0x1
@@ -18,9 +27,12 @@ END_HEADERS: Final = 0x4
 PADDED: Final = 0x8
 WITH_PRIORITY: Final = 0x20
 
-HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = (
-    range(1, 7)
-)
+HEADER_TABLE_SIZE: Final = 1
+ENABLE_PUSH: Final = 2
+MAX_CONCURRENT_STREAMS: Final = 3
+INITIAL_WINDOW_SIZE: Final = 4
+MAX_FRAME_SIZE: Final = 5
+MAX_HEADER_LIST_SIZE: Final = 6
 
 head_at: Final = Struct(">IBI").unpack_from  # length and kind in one number, flags, stream
 pack_head: Final = Struct(">IBI").pack

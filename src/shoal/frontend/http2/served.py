@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from shoal.frontend.client import Client
 from shoal.frontend.http2.hpack import Field
 from shoal.frontend.rpc import Code
 
@@ -39,7 +40,7 @@ class ServedCall:
         "timeout",
     )
 
-    def __init__(self, head: Asked, client: int, peer: str) -> None:
+    def __init__(self, head: Asked, client: Client, peer: str) -> None:
         self.method = head.method
         self.metadata = head.metadata
         self.timeout = head.timeout

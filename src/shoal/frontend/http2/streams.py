@@ -4,6 +4,7 @@ import math
 from struct import Struct
 from typing import Final
 
+from shoal.frontend.client import NOBODY
 from shoal.frontend.http2 import answers
 from shoal.frontend.http2.call import Http2Call
 from shoal.frontend.http2.control import Control
@@ -54,7 +55,7 @@ class Streams(Control):
         super().__init__(limits, hub)
         self._services = services
         self._deadlines = deadlines
-        self.client = 0
+        self.client = NOBODY
         self.peer = ""
         self._known: dict[bytes, Head] = {}
         self._block = bytearray()  # a head that comes in several frames,

@@ -1,14 +1,14 @@
 """What a client asks of a model, whichever protocol it speaks: tensors, wishes for outputs, and how it is scheduled."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from shoal.core.request import InSequence
 from shoal.payload import Block, Buffer
 
-NO_CLASSES = 0
+NO_CLASSES: Final = 0
 
 
 class Window(Protocol):

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from functools import partial
+from typing import Final
 
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
@@ -17,11 +18,11 @@ from shoal.frontend.timing import note_of
 from shoal.payload import Result
 
 log = logging.getLogger("shoal.inference")
-MOST_BEHIND = 8 * 2**20  # bytes of a stream kept for a client that does not read
-PACKED_AT_ONCE = 64 * 1024  # bytes of an answer; larger ones are packed by a thread
-BYTES = b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
-EVENTS = b"Content-Type: text/event-stream; charset=utf-8\r\n"
-NOT_ONE = (
+MOST_BEHIND: Final = 8 * 2**20  # bytes of a stream kept for a client that does not read
+PACKED_AT_ONCE: Final = 64 * 1024  # bytes of an answer; larger ones are packed by a thread
+BYTES: Final = b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+EVENTS: Final = b"Content-Type: text/event-stream; charset=utf-8\r\n"
+NOT_ONE: Final = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates various number "
     "of responses"
 )

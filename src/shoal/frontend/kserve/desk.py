@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable
+from typing import Final
 
 from shoal.clock import Clock
 from shoal.core.model import Life, Model
@@ -15,9 +16,9 @@ from shoal.frontend.kserve.responses import Counted, OnResponse
 from shoal.frontend.kserve.status import UnknownModel, Unsupported, named
 from shoal.payload import Part, Payload
 
-MOST_PLANS = 4096
-MOST_TENSORS = 1024  # of one request
-LONGEST_ID = 1024  # characters
+MOST_PLANS: Final = 4096
+MOST_TENSORS: Final = 1024  # of one request
+LONGEST_ID: Final = 1024  # characters
 NOTHING = encode_told(Told("", {}, []))
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -12,8 +12,8 @@ from shoal.frontend.kserve.asked import NO_CONTROLS, Controls
 from shoal.frontend.kserve.status import Unsupported
 from shoal.payload import Buffer
 
-LONGEST_ID = 128  # characters of a sequence's
-LARGEST = 2**64 - 1
+LONGEST_ID: Final = 128  # characters of a sequence's
+LARGEST: Final = 2**64 - 1
 NO_DATA = msgspec.Raw(b"")
 Dims = list[Annotated[int, msgspec.Meta(ge=0)]]
 

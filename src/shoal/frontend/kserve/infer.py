@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.core.request import Request
 from shoal.errors import InvalidInput, ServingError
@@ -21,8 +21,8 @@ from shoal.frontend.kserve.status import Unsupported
 from shoal.frontend.timing import seconds_of
 from shoal.payload import Block, Headers
 
-DECOUPLED = "HTTP end point doesn't support models with decoupled transaction policy"
-UNPACKED_AT_ONCE = 4096  # bytes of a packed body; larger ones are unpacked by a thread
+DECOUPLED: Final = "HTTP end point doesn't support models with decoupled transaction policy"
+UNPACKED_AT_ONCE: Final = 4096  # bytes of a packed body; larger ones are unpacked by a thread
 
 
 class Framing(NamedTuple):

@@ -8,19 +8,19 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shoal.errors import InvalidInput, ServingError
 from shoal.frontend.kserve.status import AlreadyThere, NotThere, Unsupported
 from shoal.payload import Block, Buffer
 
 FOLDER = Path("/dev/shm")  # noqa: S108  # where POSIX shared memory lives, not a temporary file
-MOST_REGIONS = 4096
-LONGEST_NAME = 255
-RESERVED = "triton_python_backend_shm_region_"
-LARGEST = 2**63 - 1
-INLINE = 16 * 1024  # bytes of an input up to which it travels with its batch
-OFF = "the client shared memory APIs are off on this server"
+MOST_REGIONS: Final = 4096
+LONGEST_NAME: Final = 255
+RESERVED: Final = "triton_python_backend_shm_region_"
+LARGEST: Final = 2**63 - 1
+INLINE: Final = 16 * 1024  # bytes of an input up to which it travels with its batch
+OFF: Final = "the client shared memory APIs are off on this server"
 Lend = Callable[[int], Block | None]
 
 

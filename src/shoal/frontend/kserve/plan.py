@@ -1,7 +1,7 @@
 """What one version of a model takes and gives, prepared once: requests are checked against it without a detour."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -12,9 +12,9 @@ from shoal.frontend.kserve.asked import Asked, Tensor, Wish
 from shoal.frontend.kserve.values import NOT_IN_JSON
 from shoal.tensor import WIDTHS, elements, part_type, string_ends
 
-MOST_STRINGS = 16_384  # elements of a BYTES tensor up to which the front process counts them itself
-MOST_LOOKS = 1024  # of requests, what is remembered of a model
-NOTE = (
+MOST_STRINGS: Final = 16_384  # elements of a BYTES tensor up to which the front process counts them itself
+MOST_LOOKS: Final = 1024  # of requests, what is remembered of a model
+NOTE: Final = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
     "input shape. If you want to specify the full shape including the batch dim in your input dims config, try "
     "setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from shoal.config.model import TensorSpec
 from shoal.errors import InvalidInput
@@ -17,7 +17,7 @@ from shoal.payload import Block, Buffer
 from shoal.tensor import WIDTHS, elements
 
 RAW = Controls(is_binary=True)
-FORMS = "'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'"
+FORMS: Final = "'data', 'binary_data_size' in 'parameters', 'shared_memory_region' in 'parameters'"
 
 
 def read_request(data: Buffer | Block, head_size: int | None, plan: Plan, regions: Regions) -> Asked:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -23,8 +23,8 @@ from shoal.frontend.kserve.status import NotThere, Unsupported, error_body
 from shoal.frontend.status import JSON
 
 log = logging.getLogger("shoal.kserve")
-MOST_TARGETS = 1024
-NO_CUDA = "CUDA shared memory is not supported by this server; register system shared memory instead"
+MOST_TARGETS: Final = 1024
+NO_CUDA: Final = "CUDA shared memory is not supported by this server; register system shared memory instead"
 Action = Callable[[Exchange], None]
 Target = tuple[str, Mapping[str, Action]]  # the group, and what is done by method
 

@@ -4,17 +4,17 @@ import json
 from array import array
 from collections.abc import Callable
 from itertools import chain
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from shoal.errors import InvalidInput
 from shoal.tensor import pack_strings, unpack_strings
 
-DEEPEST = 100  # lists inside lists
-USUAL_DEPTH = 8  # up to here, nested lists are read and checked in one go
-SHAPE_DIFFERS = "Unable to parse 'data': Shape does not match true shape of 'data' field"
-CODES = {
+DEEPEST: Final = 100  # lists inside lists
+USUAL_DEPTH: Final = 8  # up to here, nested lists are read and checked in one go
+SHAPE_DIFFERS: Final = "Unable to parse 'data': Shape does not match true shape of 'data' field"
+CODES: Final = {
     "UINT8": "B",
     "UINT16": "H",
     "UINT32": "I",
@@ -26,14 +26,14 @@ CODES = {
     "FP32": "f",
     "FP64": "d",
 }
-NOT_IN_JSON = frozenset({"FP16", "BF16"})
+NOT_IN_JSON: Final = frozenset({"FP16", "BF16"})
 _Natural = Annotated[int, msgspec.Meta(ge=0)]
 _KINDS: dict[str, Any] = {
     "BOOL": bool,
     "BYTES": str,
     **{datatype: float if code in "fd" else _Natural if code.isupper() else int for datatype, code in CODES.items()},
 }
-_WORDS = {bool: "boolean as boolean", str: "string as string", float: "number as double", int: "int as int"}
+_WORDS: Final = {bool: "boolean as boolean", str: "string as string", float: "number as double", int: "int as int"}
 _DECODERS: dict[tuple[str, int], Callable[[Any], list[Any]]] = {}
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode

@@ -9,6 +9,7 @@ from shoal.core.model import Life, Model
 from shoal.core.repository import Repository
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
+from shoal.frontend.client import Client
 from shoal.frontend.grpc.calls import Api, Desk
 from shoal.frontend.rpc import Code, Service
 from shoal.frontend.status import http_status
@@ -20,7 +21,7 @@ class FakeCall:
     """Remembers what the service said; the test plays the client."""
 
     peer = "test"
-    client = 7
+    client = Client(7)
 
     def __init__(self, method: str, *, metadata: Sequence[tuple[bytes, bytes]] = (), timeout: float = math.inf) -> None:
         self.method = method
