@@ -21,12 +21,12 @@ from shoal.redact import redact
 if TYPE_CHECKING:
     from shoal.core.batch import Batch
 
-SECONDS: Final = (
+SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1),
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 BODIES: Final = "Large request bodies: in shared memory (arena), beside it, and refused for want of room."
-ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
 
 
 class Histogram:

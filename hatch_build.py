@@ -1,0 +1,94 @@
+"""What a compiled wheel has besides the sources: the modules that every request passes, compiled by mypyc.
+
+Only where it is asked for: `SHOAL_COMPILED=1 pip install .`; any other wheel is pure Python. The sources are
+in both, and mean the same in both. `SHOAL_COMPILED_LEVEL` is the C compiler's optimisation, 3 where it is absent.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+# What the front process runs for every request and every batch, and what such code calls: modules that call each other
+# are compiled together. Left out: what runs once (settings, management, pages), what is asynchronous throughout (pools,
+# listeners), and the worker, whose time is the model's.
+COMPILED: Final = {
+    "core": (
+        "adaptive batch batcher ceiling choice cohort continuous cost cuts levels line model order pace poison "
+        "policy preferred queue repository request returns running scheduler sequence slots source spread triage "
+        "turns volleys"
+    ),
+    "": "payload telemetry tensor",
+    "series": "recorder values",
+    "pool": "link",
+    "wire": "channel memory tray",
+    "frontend": "budget exchange http hub incoming known mms noted phase routes server timing",
+    "frontend/kserve": "asked calls desk heads infer plan requests routes values",
+    "frontend/grpc": "calls kserve kserve_calls kserve_tensors raw repeats",
+    "frontend/http2": "answers call connection control flow frames heads hpack huffman messages streams",
+}  # by folder of the package
+
+
+class CompiledHook(BuildHookInterface[Any]):
+    """Adds the compiled modules to the wheel, where they are wanted."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """What compiling needs: the compiler, and the types of everything that is imported."""
+        if not _is_wanted():
+            return []
+        return [*self.metadata.core.dependencies, "mypy>=1.14", "setuptools", "types-PyYAML"]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and say that the wheel is one for this platform and this Python."""
+        if not _is_wanted():
+            return
+        if version == "editable":
+            raise ValueError("SHOAL_COMPILED is for wheels: an editable install runs the sources as they are")
+        self._scratch = tempfile.TemporaryDirectory()
+        modules = _compile(Path(self.root), Path(self._scratch.name), os.environ.get("SHOAL_COMPILED_LEVEL", "3"))
+        build_data["force_include"].update(modules)
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """The wheel is written: forget what was compiled."""
+        if _is_wanted():
+            self._scratch.cleanup()
+
+
+def _is_wanted() -> bool:
+    return os.environ.get("SHOAL_COMPILED", "") not in ("", "0")
+
+
+def _compile(root: Path, scratch: Path, level: str) -> dict[str, str]:
+    """Compile the modules; gives where each file is, and its place in the wheel."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+
+    package = Path("src/shoal")
+    sources = [str(package / folder / f"{name}.py") for folder, names in COMPILED.items() for name in names.split()]
+    before = Path.cwd()
+    os.chdir(root)  # module names are made from paths as they are given
+    try:
+        cache = ["--cache-dir", str(scratch / "types")]
+        extensions = mypycify(
+            ["--config-file", "pyproject.toml", *cache, *sources],
+            opt_level=level,
+            debug_level="0",
+            target_dir=str(scratch / "c"),
+            group_name="shoal",
+            multi_file=True,  # one file of everything takes the C compiler three times as long
+        )
+        command = Distribution({"name": "shoal", "ext_modules": extensions}).get_command_obj("build_ext")
+        command.build_lib, command.build_temp = str(scratch / "built"), str(scratch / "objects")
+        command.parallel = os.cpu_count()
+        command.ensure_finalized()
+        command.run()
+    finally:
+        os.chdir(before)
+    built = scratch / "built"
+    return {str(file): str(file.relative_to(built)) for file in built.rglob("*") if file.is_file()}
