@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 STAMP  := $(shell cat pyproject.toml Makefile | cksum | cut -d' ' -f1)
 
-.PHONY: setup serve test test-upstream chaos check format proto clean
+.PHONY: setup serve test test-upstream chaos check compiled format proto clean
 setup: $(VENV)/.tested-$(STAMP)
 
 $(VENV)/.served-$(STAMP):
@@ -31,6 +31,10 @@ chaos: setup
 
 proto: setup
 	$(BIN)/python -m shoal.frontend.grpc.proto.generate
+
+# a wheel in dist/ whose hot path is compiled, for this platform and this Python; needs a C compiler
+compiled: setup
+	SHOAL_COMPILED=1 $(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -12,20 +12,24 @@ from typing import Any, Final
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 # What the front process runs for every request and every batch, and what such code calls: modules that call each other
-# are compiled together. Left out: what runs once (settings, management, pages), what is asynchronous throughout (pools,
-# listeners), and the worker, whose time is the model's.
+# are compiled together. Left out: what runs seldom (settings, management, pages), what mostly waits (pools, listeners),
+# modules with structures of msgspec (a compiled class keeps too little of its annotations), and the worker, whose
+# time is the model's. A class that others inherit from is compiled together with all of them, or not at all.
 COMPILED: Final = {
     "core": (
         "adaptive batch batcher ceiling choice cohort continuous cost cuts levels line model order pace poison "
-        "policy preferred queue repository request returns running scheduler sequence slots source spread triage "
-        "turns volleys"
+        "policy preferred queue relay repository request returns running scheduler sequence slots source spread "
+        "triage turns volleys"
     ),
-    "": "payload telemetry tensor",
+    "": "payload telemetry",
+    "embedded": "carried",
+    "fronts": "relay",
+    "triton": "cached",
     "series": "recorder values",
     "pool": "link",
     "wire": "channel memory tray",
     "frontend": "budget exchange http hub incoming known mms noted phase routes server timing",
-    "frontend/kserve": "asked calls desk heads infer plan requests routes values",
+    "frontend/kserve": "calls desk infer plan requests routes values",
     "frontend/grpc": "calls kserve kserve_calls kserve_tensors raw repeats",
     "frontend/http2": "answers call connection control flow frames heads hpack huffman messages streams",
 }  # by folder of the package

@@ -25,6 +25,7 @@ PEERS = Path(__file__).parent / "peers"
 WORKLOADS = {"64": "echo", "100k": "echo100k"}
 TITLES = {"echo": "64 B", "echo100k": "100 KB"}
 AHEAD = (64, 256)  # clients at which the ratios are given
+OURS = {"shoal": "Shoal", "shoal-compiled": "Shoal, compiled,"}
 
 
 def main() -> None:
@@ -40,15 +41,15 @@ def main() -> None:
     parser.add_argument("--name", default="echo", help="of the files under benchmarks/out")
     args = parser.parse_args()
     need("wrk")
+    environment = {**os.environ, "PEERS_SHOAL_VENV": str(Path(sys.prefix))}
     if args.install:
-        subprocess.run(["bash", str(PEERS / "install.sh")], check=True)
+        subprocess.run(["bash", str(PEERS / "install.sh")], check=True, env=environment)
     OUT.mkdir(exist_ok=True)
     lines = args.resume or OUT / f"{args.name}-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     workloads = [WORKLOADS[size] for size in args.sizes.split(",")]
     common = [sys.executable, str(PEERS / "run_peers.py"), "--workloads", ",".join(workloads), "--out", str(lines)]
     common += [*("--nice", str(args.nice), "--warm", "1", "--quiet-wait", "5")]
     common += ["--peers", args.peers] if args.peers else []
-    environment = {**os.environ, "PEERS_SHOAL_VENV": str(Path(sys.prefix))}
     began = time.monotonic()
     try:
         if not args.resume:
@@ -81,17 +82,18 @@ def keep(name: str, common: Sequence[str], workloads: Sequence[str]) -> None:
                 peer: [rows[peer, level]["rps"] if (peer, level) in rows else 0.0 for level in levels] for peer in peers
             }
             plot_bars(f"{name}-{workload}", series, levels)
-        if ("shoal", AHEAD[0]) in rows:
-            head = [f"{TITLES[workload]}: Shoal is ahead of", *(f"c={level}: requests/s, CPU" for level in AHEAD)]
-            parts.append(table(head, [_ahead(rows, peer) for peer in peers if peer != "shoal"]))
+        for ours, title in OURS.items():
+            if (ours, AHEAD[0]) in rows:
+                head = [f"{TITLES[workload]}: {title} is ahead of", *(f"c={level}: requests/s, CPU" for level in AHEAD)]
+                parts.append(table(head, [_ahead(rows, ours, peer) for peer in peers if peer != ours]))
     write(name, "\n".join(parts), json.dumps(data, indent=1))
     print("\n".join(parts))
 
 
-def _ahead(rows: dict[tuple[str, int], Any], peer: str) -> list[str]:
+def _ahead(rows: dict[tuple[str, int], Any], name: str, peer: str) -> list[str]:
     cells = [peer]
     for level in AHEAD:
-        ours, theirs = rows.get(("shoal", level)), rows.get((peer, level))
+        ours, theirs = rows.get((name, level)), rows.get((peer, level))
         if ours and theirs and theirs["rps"] and ours["cpu_ms"]:
             cells.append(f"{ours['rps'] / theirs['rps']:.2f}x, {theirs['cpu_ms'] / ours['cpu_ms']:.2f}x less")
         else:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from shoal.version import __version__
+from shoal.version import __version__, is_compiled
 
 OUT = Path(__file__).parent / "out"
 
@@ -30,7 +30,8 @@ def machine() -> str:
 
 def about(title: str, *packages: str) -> str:
     """Say what was measured, where, when, and with which versions."""
-    versions = ", ".join([f"shoal {__version__}", *(f"{name} {version(name)}" for name in packages)])
+    shoal = f"shoal {__version__}{' (compiled)' if is_compiled() else ''}"
+    versions = ", ".join([shoal, *(f"{name} {version(name)}" for name in packages)])
     return f"{title}: {machine()}; {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}; {versions}.\n"
 
 

@@ -28,7 +28,7 @@ from shoal.tools.doctor.command import doctor
 from shoal.tools.models import models
 from shoal.tools.profile.command import profile
 from shoal.tools.tune.command import tune
-from shoal.version import __version__
+from shoal.version import __version__, is_compiled
 
 err = Console(stderr=True, highlight=False)
 
@@ -50,7 +50,9 @@ class ServeCommand(click.Command):
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="shoal")
+@click.version_option(
+    __version__, prog_name="shoal", message=f"%(prog)s, version %(version)s{', compiled' if is_compiled() else ''}"
+)
 def cli() -> None:
     """Serve models: many small calls leave as one batch, each caller gets its own answer back."""
 

@@ -16,8 +16,8 @@ from shoal.core.choice import Rule, policy_for
 from shoal.core.queue import RequestQueue
 from shoal.core.request import OnAnswer, Outcome, Request
 from shoal.core.scheduler import Alarm, Scheduler
+from shoal.embedded.carried import Carried, Value
 from shoal.errors import ConfigError, DeadlineExceeded, HandlerFailed
-from shoal.payload import Payload, Result
 from shoal.telemetry import ModelStats
 
 DELAY = 100.0  # ms, TorchServe's own, where only a batch size was given
@@ -51,30 +51,6 @@ class Settings:
     def rule(self) -> Rule:
         """The policy that is meant."""
         return self.policy or ("fixed" if self.batch_size else "adaptive")
-
-
-class Carried(Payload):
-    """The item of one call. It is let go as soon as nobody can read it any more."""
-
-    __slots__ = ("item",)
-
-    def __init__(self, item: object) -> None:
-        super().__init__(())
-        self.item = item
-
-    def release(self) -> None:
-        """Forget the item."""
-        self.item = None
-
-
-class Value(Result):
-    """What the function gave for one item."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        super().__init__(b"")
-        self.value = value
 
 
 class Raised(HandlerFailed):

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from shoal.core.model import Model, WorkerFacts
+from shoal.core.model import Model, Pool, WorkerFacts
 from shoal.frontend.dialect import Dialect
 
 MMS_KEYS = (
@@ -22,7 +22,7 @@ class Describer:
     def __init__(self, dialect: Dialect, first_worker: int) -> None:
         self._dialect = dialect
         self._next = count(first_worker)
-        self._numbers: WeakKeyDictionary[Model, dict[str, int]] = WeakKeyDictionary()
+        self._numbers: WeakKeyDictionary[Pool, dict[str, int]] = WeakKeyDictionary()
 
     def describe(self, model: Model, gpu_usage: Mapping[int, str]) -> dict[str, Any]:
         """Tell of one version; `gpu_usage` says how busy each GPU is."""
@@ -109,7 +109,7 @@ class Describer:
 
     def number_of(self, model: Model, worker: str) -> int:
         """Give a worker's number."""
-        numbers = self._numbers.setdefault(model, {})
+        numbers = self._numbers.setdefault(model.pool, {})
         if worker not in numbers:
             numbers[worker] = next(self._next)
         return numbers[worker]

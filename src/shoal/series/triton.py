@@ -6,7 +6,6 @@ batch size are charged once. Everything is fed once per batch.
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
 
 from shoal.series.system import Machine
 
@@ -172,21 +171,23 @@ class Series:
     def __init__(self, wall: Callable[[], float], machine: Machine | None = None) -> None:
         self._wall = wall
         self._machine = machine
-        self._models: WeakKeyDictionary[Counters, ModelSeries] = WeakKeyDictionary()
 
     def watch(self, counters: Counters) -> ModelSeries:
         """Hear of the batches of a model from now on."""
-        series = self._models[counters] = ModelSeries(self._wall)
+        series = ModelSeries(self._wall)
         counters.on_batch.append(series.batch)
         return series
 
     def of(self, counters: Counters) -> ModelSeries:
         """Give what is known of a model."""
-        return self._models[counters]
+        series = _series_of(counters)
+        if series is None:
+            raise LookupError(f"nobody watches the model {counters.model!r}")
+        return series
 
     def statistics(self, counters: Counters) -> dict[str, Any]:
         """Give a model's statistics as clients read them."""
-        return self._models[counters].shown(counters)
+        return self.of(counters).shown(counters)
 
     def page(
         self,
@@ -200,7 +201,7 @@ class Series:
         rows: dict[str, list[tuple[str, float]]] = {name: [] for name, _ in (*COUNTERS, *CACHE)}
         pending: list[tuple[str, float]] = []
         for counters, waiting, tags, is_cached in models:
-            series = self._models.get(counters)
+            series = _series_of(counters)
             if series is None:
                 continue
             own = {"model": counters.model, "version": counters.version, **{f"_{k}": v for k, v in tags.items()}}
@@ -242,6 +243,12 @@ class Series:
             lines += _family("nv_cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", "gauge", [("", total)])
             lines += _family("nv_cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", "gauge", [("", used)])
         return lines
+
+
+def _series_of(counters: Counters) -> ModelSeries | None:
+    """Give the series that hears of these counters' batches: it lives as long as they do, and is kept nowhere else."""
+    owners = (getattr(hear, "__self__", None) for hear in counters.on_batch)
+    return next((owner for owner in owners if isinstance(owner, ModelSeries)), None)
 
 
 def _values(series: ModelSeries) -> dict[str, float]:

@@ -1,0 +1,89 @@
+"""The compiled build: what mypyc makes of the sources passes the tests that the sources pass."""
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src"
+PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+LIMIT = 600  # s for what a busy machine compiles
+# Tests that neither put something in the place of a module's own names nor inherit from its classes: of a compiled
+# module neither is possible.
+PASSED = {
+    "core": ["tests/properties"],
+}
+
+
+def wheel(folder: Path, **environment: str) -> Path:
+    """Build a wheel of this tree, with what is installed here."""
+    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    result = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=LIMIT)
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("there is no C compiler here")
+    return wheel(tmp_path_factory.mktemp("wheel"), SHOAL_COMPILED="1", SHOAL_COMPILED_LEVEL="0")
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the compiled build; its dependencies are those that are installed here."""
+    folder = tmp_path_factory.mktemp("installed")
+    command = [*PIP, "install", "--no-deps", "--no-index", "--target", str(folder), str(built)]
+    subprocess.run(command, check=True, timeout=LIMIT)
+    return folder
+
+
+def test_a_wheel_that_nobody_asked_to_compile_is_the_sources(tmp_path: Path) -> None:
+    file = wheel(tmp_path, SHOAL_COMPILED="")
+    assert file.name.endswith("-py3-none-any.whl")
+    packed = {name for name in zipfile.ZipFile(file).namelist() if ".dist-info/" not in name}
+    there = {str(path.relative_to(SOURCES)) for path in SOURCES.rglob("*") if path.is_file()}
+    assert packed == {name for name in there if "__pycache__" not in name}
+
+
+@pytest.mark.timeout(LIMIT)
+def test_a_compiled_wheel_has_both_forms_and_is_for_this_platform_alone(built: Path) -> None:
+    assert sysconfig.get_platform().replace("-", "_").replace(".", "_") in built.name or "linux" in built.name
+    assert f"cp{sys.version_info[0]}{sys.version_info[1]}-" in built.name
+    names = set(zipfile.ZipFile(built).namelist())
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    folders = runpy.run_path(str(ROOT / "hatch_build.py"))["COMPILED"]
+    modules = [Path("shoal", folder, name) for folder, words in folders.items() for name in words.split()]
+    assert len(modules) > 50
+    for module in modules:
+        assert {f"{module}.py", f"{module}{suffix}"} <= names
+
+
+@pytest.mark.timeout(LIMIT)
+def test_it_says_that_it_is_compiled(installed: Path) -> None:
+    def said(folder: Path) -> str:
+        command = [sys.executable, "-P", "-m", "shoal", "--version"]
+        return subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": str(folder)}, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    assert said(installed).endswith(", compiled")
+    assert "compiled" not in said(SOURCES)
+
+
+@pytest.mark.timeout(LIMIT)
+@pytest.mark.parametrize("what", PASSED)
+def test_it_passes_what_the_sources_pass(what: str, installed: Path) -> None:
+    command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly", *PASSED[what]]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(ROOT)])}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
