@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from typing import Protocol
-from weakref import WeakSet
 
 from shoal.config.model import ModelConfig
 from shoal.core.model import Life, Model
@@ -41,7 +40,7 @@ class Repository:
         self._build = build
         self._entries: dict[str, Entry] = {}
         self.changes = 0  # grows whenever a name may mean another model than before
-        self.on_trial: WeakSet[Model] = WeakSet()  # what becomes of these says nothing of the server
+        self.on_trial: set[Model] = set()  # what becomes of these says nothing of the server
         self.is_closing = False  # the server is being stopped: it answers, but says that it is not ready
 
     def find(self, name: str, version: str = "") -> Model:
@@ -134,6 +133,7 @@ class Repository:
         if entry.default is replaced:
             entry.default = model
         if replaced is not None:
+            self.on_trial.discard(replaced)
             _end_split(entry, replaced)
         return replaced
 
@@ -177,6 +177,7 @@ class Repository:
         await asyncio.gather(*(model.drain(timeout) for model in self if model.life is not Life.UNLOADED))
 
     def _forget(self, model: Model) -> None:
+        self.on_trial.discard(model)
         entry = self._entries.get(model.name)
         if entry is None or entry.versions.get(model.version) is not model:
             return  # taken out before, while it was loading

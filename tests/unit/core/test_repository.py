@@ -343,6 +343,7 @@ def test_a_split_ends_when_a_default_is_chosen_or_one_of_the_two_leaves() -> Non
     shelf.unregister("m", "2.0")
     assert shelf.repository.split_of("m") is None
     assert shelf.repository.pick("m") is old
+    assert not shelf.repository.on_trial
 
     shelf, _, _ = split()
     shelf.unregister("m", "3.0")
