@@ -44,7 +44,7 @@ class CompiledHook(BuildHookInterface[Any]):
         """What compiling needs: the compiler, and the types of everything that is imported."""
         if not _is_wanted():
             return []
-        return [*self.metadata.core.dependencies, "mypy>=1.14", "setuptools", "types-PyYAML"]
+        return [*self.metadata.core.dependencies, "mypy>=2.4", "setuptools>=70", "types-PyYAML"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and say that the wheel is one for this platform and this Python."""
