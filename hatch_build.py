@@ -23,15 +23,15 @@ COMPILED: Final = {
     ),
     "": "payload telemetry",
     "embedded": "carried",
-    "fronts": "relay",
+    "fronts": "call relay",
     "triton": "cached",
     "series": "recorder values",
     "pool": "link",
     "wire": "channel memory tray",
-    "frontend": "budget exchange http hub incoming known mms noted phase routes server timing",
+    "frontend": "budget exchange http hub incoming known mms noted phase refusals routes server timing",
     "frontend/kserve": "calls desk infer plan requests routes values",
     "frontend/grpc": "calls kserve kserve_calls kserve_tensors raw repeats",
-    "frontend/http2": "answers call connection control flow frames heads hpack huffman messages streams",
+    "frontend/http2": "answers call connection control flow frames heads hpack huffman messages served streams",
 }  # by folder of the package
 
 
