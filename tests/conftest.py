@@ -1,6 +1,21 @@
-"""Property tests are judged by what they find, not by how fast a busy machine makes examples."""
+"""What holds for all tests: Ctrl-C can be sent, the longest files begin first, and properties may take their time."""
 
+import signal
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# Whoever starts the tests in the background may have left Ctrl-C ignored, for them and all they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Files of a minute and more: the last to begin would be waited for by processes with nothing left to do.
+LONG = ("test_compiled.py", "test_chaos.py")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the long files come first; the order of all others stays."""
+    items.sort(key=lambda item: item.path.name not in LONG)

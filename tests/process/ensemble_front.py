@@ -203,7 +203,7 @@ def fronting(root: Path, log: Path, *flags: str) -> Iterator[Front]:
     try:
         text = ""
         while "Started Metrics Service at" not in (text := log.read_text()):
-            assert process.poll() is None, text
+            assert process.poll() is None, f"it ended with {process.returncode}\n{text}"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.05)
         names = ("HTTPService", "GRPCInferenceService", "Metrics Service")

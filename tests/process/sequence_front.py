@@ -208,7 +208,7 @@ def tritonserver(repository: Path, log: Path) -> Iterator[Ports]:
     try:
         text = ""
         while "Started Metrics Service at" not in (text := log.read_text()):
-            assert process.poll() is None, text
+            assert process.poll() is None, f"it ended with {process.returncode}\n{text}"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.05)
         found = {

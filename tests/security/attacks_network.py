@@ -147,8 +147,8 @@ ROWS: dict[str, list[Row]] = {
             "two framings, two lengths, folded headers, bare line feeds, odd chunk sizes",
             "the parser (llhttp) is strict, and every refusal ends the connection",
             INCOMING,
-            PARSER + "self._client = 0",
-            f"{PARSER}{LENIENT}\n        self._client = 0",
+            PARSER + "self._client = NOBODY",
+            f"{PARSER}{LENIENT}\n        self._client = NOBODY",
             REFUSALS,
         ),
         (
