@@ -45,7 +45,7 @@ CHEAP: Final = 0.25e-3  # seconds; so short a batch is not split: each batch mor
 TINY: Final = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
 EARLY: Final = 1e-6  # seconds; a timer that rings this much before its time has rung
 LEAD: Final = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
-STAGE_WEIGHT: Final = 0.05  # what the newest preprocess time counts for
+STAGE_WEIGHT: Final = 0.05  # what the newest preprocess time counts for, once there were enough
 PROBE_AFTER: Final = 8  # refusals without a batch, after which one leaves although it looks too late
 
 
@@ -80,6 +80,7 @@ class Adaptive:
         self._refused = 0  # since a batch left
         self._turn = 0  # batches that have left
         self._preprocess = 0.0
+        self._batches = 0  # that said how long it took
 
     def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
         """Learn the rate, who came back, and which arrivals come close together."""
@@ -159,7 +160,8 @@ class Adaptive:
             took = self._hand_over.cost(took, inside)
         elif inside:  # it overlapped the batch before: its longest stage at least was its own, at most all of them
             took = min(max(took, stages.preprocess, stages.inference, stages.postprocess), inside)
-        self._preprocess += STAGE_WEIGHT * (stages.preprocess - self._preprocess)
+        self._batches += 1
+        self._preprocess += max(STAGE_WEIGHT, 1 / self._batches) * (stages.preprocess - self._preprocess)
         if batch.rows and self.curve.learn(batch.rows, took):
             self._is_loop = self.returns.is_loop()
             self._returns_pay = self._return_wait(1, 2) > 0.0

@@ -309,9 +309,9 @@ def test_after_many_refusals_one_request_goes_so_that_a_wrong_curve_can_mend() -
 # -- overlapping stages ------------------------------------------------------------------------------------------------
 
 
-def overlapping() -> Server:
+def overlapping(batches: int = 200) -> Server:
     server = Server(Adaptive(limit=8, profile={1: 0.020, 8: 0.030}))
-    for _ in range(200):
+    for _ in range(batches):
         server.now += 1.0
         server.arrive()
         server.end(server.leave(), stages=Stages(preprocess=0.004))
@@ -320,8 +320,9 @@ def overlapping() -> Server:
     return server
 
 
-def test_a_second_batch_is_sent_in_time_for_its_preprocessing() -> None:
-    server = overlapping()
+@pytest.mark.parametrize("batches", [1, 3, 200])
+def test_a_second_batch_is_sent_in_time_for_its_preprocessing(batches: int) -> None:
+    server = overlapping(batches)
     began = server.now
     server.arrive()
     opens = server.policy.ahead(server.lane, "0", server.now)
