@@ -126,7 +126,8 @@ class WorkerLink(asyncio.Protocol):
         self._transport = self.tray = None
         if self._errands is not None:
             self._errands.close()
-        self._on_lost(self._problem or (str(error) if error else ""))
+        is_plain = error is None or isinstance(error, ConnectionError)  # how its process ended says more
+        self._on_lost(self._problem or ("" if is_plain else str(error)))
 
     def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
         """Send a message; nothing if the worker is gone. Small data is copied into one write, large is gathered."""

@@ -183,7 +183,7 @@ class LocalPool:
     def _exited(self, pid: int, status: int) -> None:
         for slot in (*self._slots, *self._warming, *self._leaving):
             if pid in (slot.pid, slot.old_pid):
-                slot.exited(status)
+                slot.exited(pid, status)
 
 
 def successor(id: str) -> str:

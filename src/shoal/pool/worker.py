@@ -85,6 +85,7 @@ class WorkerSlot:
         self._gone = asyncio.Event()
         self._hung: Batch | None = None
         self._reason = ""  # why it is being killed
+        self._end = ""  # how its process ended
         self._has_served = False  # the process before answered a batch or died of one: starting it is no useless loop
 
     @property
@@ -136,13 +137,15 @@ class WorkerSlot:
         if self._link is not None:
             self._link.abort()
 
-    def exited(self, status: int) -> None:
+    def exited(self, pid: int, status: int) -> None:
         """The template says how the process ended."""
         code = os.waitstatus_to_exitcode(status)
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
         if self.stage is not Stage.STOPPED and not (code == 0 and self.stage is Stage.DRAINING):
             log.warning("worker %s", how, extra={"fields": self._fields()})
-            if self.last_error == DIED:
+            if pid == self.pid:
+                self._end = how  # that its connection is lost will be heard next
+            elif self.last_error == DIED:
                 self.last_error = how
 
     def describe(self) -> WorkerFacts:
@@ -316,7 +319,7 @@ class WorkerSlot:
         if self.stage is Stage.DRAINING:
             self._finish_stopping()
         elif self.stage is not Stage.STOPPED:
-            self._failed(self._reason or problem or DIED)
+            self._failed(self._reason or problem or self._end or DIED)
 
     def _why(self, batch: Batch, hung: Batch | None, lost: Mapping[int, Failure]) -> ServingError:
         if batch.number in lost:
@@ -337,7 +340,7 @@ class WorkerSlot:
         self._failing_since = self._failing_since or self._clock.now()
         self.failures = 1 if self._has_served else self.failures + 1
         self.kill(why)
-        self.old_pid, self.pid = self.pid, -1
+        self.old_pid, self.pid, self._end = self.pid, -1, ""
         self._close_outputs()
         if self.settled is not None and not self.settled.done():
             self.settled.set_exception(LoadFailed(why))
