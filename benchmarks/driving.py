@@ -84,6 +84,7 @@ def rest(pid: int, within: float = 60.0) -> None:
         time.sleep(0.5)
         if family(pid) == pids and cpu_seconds(pids) - before < 0.05 * 0.5:
             return
+    print(f"process {pid} is still at work after {within:g} s", file=sys.stderr, flush=True)
 
 
 def memory(pids: Iterable[int]) -> tuple[int, int]:

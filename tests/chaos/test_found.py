@@ -6,28 +6,20 @@ import gc
 import logging
 import os
 import signal
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from shoal.alarm import LoopAlarm
-from shoal.clock import MonotonicClock
-from shoal.config.model import ModelConfig
-from shoal.core.batcher import Batcher
-from shoal.core.choice import policy_for
-from shoal.core.queue import RequestQueue
-from shoal.core.scheduler import Scheduler
 from shoal.pool.output import listen
 from shoal.pool.stage import Stage
-from shoal.pool.worker import WorkerSlot
-from shoal.telemetry import ModelStats
 from tests.chaos.requests import Ask, End
 from tests.chaos.server import MODELS
 from tests.chaos.wire import Wire, post
 from tests.serving import Served, serving
+from tests.sleepers import Sleepers, slot_of
+
+TURNS = 24  # of the loop, of which a start takes fewer
 
 
 def settings(**more: object) -> str:
@@ -96,43 +88,12 @@ def test_a_start_given_up_while_its_pipes_are_made_closes_each_file_once(turns: 
         assert runner.run(give_up()) == before
 
 
-class Sleepers:
-    """Gives out processes that never say anything."""
-
-    def __init__(self) -> None:
-        self.made: list[subprocess.Popen[bytes]] = []
-
-    async def fork(self, worker: str, fds: Sequence[int], within: float) -> int:
-        await asyncio.sleep(0)
-        self.made.append(sleeper(fds))
-        return self.made[-1].pid
-
-
-def sleeper(fds: Sequence[int]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "60"], start_new_session=True, pass_fds=fds)
-
-
-@pytest.mark.parametrize("turns", range(1, 25))
+@pytest.mark.parametrize("turns", range(1, TURNS + 1))
 def test_a_worker_that_is_told_to_stop_at_any_moment_of_its_start_stops(turns: int) -> None:
     forge = Sleepers()
 
     async def stop() -> Stage:
-        clock = MonotonicClock()
-        slot = WorkerSlot(
-            "w",
-            ModelConfig(name="m", path="m.py"),
-            forge,  # type: ignore[arg-type]  # what it asks of one
-            Scheduler(
-                Batcher(RequestQueue("m", 8), policy_for("single", 0, 0.0)),
-                LoopAlarm(asyncio.get_running_loop(), clock),
-                ModelStats("m", "1.0"),
-            ),
-            clock,
-            development=False,
-            on_failure=lambda _: None,
-            on_measured=lambda _: None,
-            on_loaded=lambda worker, seconds: None,
-        )
+        slot = slot_of(forge)
         slot.start().add_done_callback(lambda settled: settled.cancelled() or settled.exception())
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -143,10 +104,9 @@ def test_a_worker_that_is_told_to_stop_at_any_moment_of_its_start_stops(turns: i
         try:
             assert runner.run(stop()) is Stage.STOPPED
             assert all(process.wait(10) == -signal.SIGKILL for process in forge.made)
+            assert forge.made or turns < TURNS, "by then there is a process to be stopped"
         finally:
-            for process in forge.made:
-                process.kill()
-                process.wait()
+            forge.end()
 
 
 async def _pipes() -> set[str]:

@@ -19,7 +19,7 @@ def crew_of(certificate: tuple[str, str] = ("", "")) -> Crew | None:
     return Crew(config, arena_of(config))
 
 
-async def reports(crew: Crew, address: tuple[str, int]) -> None:
+async def reports(crew: Crew, address: tuple[str, int] | str) -> None:
     """Wait for news of every process that is younger than this call: what a process refuses by itself is news.
 
     The first report may have been on its way already, so it takes two.
@@ -27,7 +27,10 @@ async def reports(crew: Crew, address: tuple[str, int]) -> None:
     for _ in range(2):
         known = {number: front.stats for number, front in crew._fronts.items()}
         while any(front.stats is known.get(number) for number, front in crew._fronts.items()):
-            reader, writer = await asyncio.open_connection(*address)
+            if isinstance(address, str):
+                reader, writer = await asyncio.open_unix_connection(address)
+            else:
+                reader, writer = await asyncio.open_connection(*address)
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
             assert (await reader.read()).startswith(b"HTTP/1.1 400")
             writer.close()

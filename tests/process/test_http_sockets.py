@@ -54,9 +54,8 @@ class Server:
             assert [loan.is_released for loan in self.loans] == [True] * loans
             return
         assert len(self.loans) == loans
-        address = self.listener.addresses[0]
-        if loans and not isinstance(address, str):
-            await reports(self.crew, address)
+        if loans:
+            await reports(self.crew, self.listener.addresses[0])
         while self.crew.memory["arena_lent_bytes"]:  # noqa: ASYNC110 - a count that processes report
             await asyncio.sleep(0.05)
 

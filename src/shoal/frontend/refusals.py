@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from shoal.frontend.exchange import Exchange
+from shoal.frontend.status import JSON
 
-JSON_HEAD: Final = b"Content-Type: application/json\r\n"
 ERROR_TYPES: Final = {
     400: "BadRequestException",
     408: "RequestTimeoutException",
@@ -26,7 +26,7 @@ log = logging.getLogger("shoal.http")
 
 def refusal(status: int, message: str) -> tuple[bytes, bytes]:
     """Header lines and body for a request that the connection itself refuses."""
-    return JSON_HEAD, json.dumps({"code": status, "type": ERROR_TYPES[status], "message": message}).encode()
+    return JSON, json.dumps({"code": status, "type": ERROR_TYPES[status], "message": message}).encode()
 
 
 def answer_for_defect(exchange: Exchange, cut: Callable[[], None]) -> None:

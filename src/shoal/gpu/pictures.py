@@ -75,11 +75,9 @@ class Pictures:
         batch = torch.empty(len(bodies), 3, self.crop, self.crop, device=self.device, dtype=self.dtype)
         size = max(LEAST, -(-len(bodies) // self._pieces)) if self.device.type == "cuda" else MOST
         starts = range(0, len(bodies), size)
-        if len(starts) == 1:
-            errors = self._fill(batch, bodies)
-        else:
-            pieces = [(batch[start : start + size], bodies[start : start + size]) for start in starts]
-            errors = [error for made in self._threads.map(lambda piece: self._fill(*piece), pieces) for error in made]
+        pieces = [(batch[start : start + size], bodies[start : start + size]) for start in starts]
+        run = self._threads.map if self._pieces > 1 and len(pieces) > 1 else map  # one at a time: on this thread
+        errors = [error for made in run(lambda piece: self._fill(*piece), pieces) for error in made]
         if not any(errors):
             return batch
         return [error or row for error, row in zip(errors, batch, strict=True)]

@@ -1,6 +1,7 @@
 """The parts for accelerators, on a CPU: what they compute is the same wherever they run."""
 
 import io
+import threading
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,20 @@ def test_pictures_of_several_sizes_keep_their_places() -> None:
     for row, body in zip(together, bodies, strict=True):
         alone = pictures([body])
         assert isinstance(alone, torch.Tensor) and torch.equal(row, alone[0])
+
+
+@pytest.mark.parametrize(("threads", "is_here"), [(1, True), (2, False)])
+def test_one_thread_is_the_callers_own_so_that_several_callers_read_at_once(threads: int, is_here: bool) -> None:
+    class Watched(Pictures):
+        def _open(self, body: Any) -> Any:
+            readers.add(threading.get_ident())
+            return super()._open(body)
+
+    readers: set[int] = set()
+    batch = Watched(threads=threads)([encoded(40, 30)] * 6)
+
+    assert isinstance(batch, torch.Tensor) and len(batch) == 6
+    assert (readers == {threading.get_ident()}) is is_here
 
 
 def test_a_body_that_is_no_picture_is_its_own_error_alone() -> None:

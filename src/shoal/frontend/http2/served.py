@@ -1,6 +1,7 @@
 """A call as its service has it, whichever process speaks with the client: what was asked, and who hears what."""
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -32,7 +33,7 @@ class Asked(Protocol):
         ...
 
 
-class ServedCall:
+class ServedCall(ABC):
     """The half of `rpc.Call` that does not depend on the way to the client."""
 
     __slots__ = (
@@ -52,9 +53,9 @@ class ServedCall:
         self.on_gone: Callable[[], None] = _nothing
         self.on_drained: Callable[[], None] = _nothing
 
+    @abstractmethod
     def finish(self, code: Code = Code.OK, message: str = "", trailers: Sequence[Field] = ()) -> None:
         """End the call; nothing if it is over."""
-        raise NotImplementedError
 
     def fail(self, code: Code, message: str) -> None:
         """End the call by the transport's own decision, and tell the service."""
