@@ -78,9 +78,7 @@ class App:
         )
         self.watch = Watch(self.repository, self.rollouts, self.intake.discard) if watch else None
         self.snapshots = Snapshots(self.deployment.snapshots, self.deployment.properties, time.time)
-        tokens = (
-            Tokens(config.key_file, 60 * config.token_expiration, time.time) if config.token_authorization else None
-        )
+        tokens = _tokens(config)
         lend = self.arena.lend if self.arena else lambda _: None
         self.v2 = V2(
             self.deployment,
