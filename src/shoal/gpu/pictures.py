@@ -87,21 +87,18 @@ class Pictures:
         errors: list[InvalidInput | None] = [None] * len(bodies)
         with torch.inference_mode(), own_stream(self.device, FIRST):
             groups, rest = self._decode(bodies) if self.device.type == "cuda" else ([], list(range(len(bodies))))
-            loose: dict[torch.Size, list[tuple[int, torch.Tensor]]] = {}
-            for place in rest:
-                picture = self._open(bodies[place])
-                if isinstance(picture, InvalidInput):
-                    errors[place] = picture
-                else:
-                    loose.setdefault(picture.shape, []).append((place, picture))
-            for pairs in loose.values():
-                groups.append(([place for place, _ in pairs], torch.stack([picture for _, picture in pairs])))
             for places, pictures in groups:
                 made = self._shape(pictures)
                 if len(places) == len(bodies):
                     rows.copy_(made)
                 else:
                     rows[torch.tensor(places, device=self.device)] = made
+            for place in rest:
+                picture = self._open(bodies[place])
+                if isinstance(picture, InvalidInput):
+                    errors[place] = picture
+                else:
+                    rows[place] = self._normalised(picture[None].to(self.device, non_blocking=True))[0]
         return errors
 
     def _decode(self, bodies: Sequence[Body]) -> tuple[list[Group], list[int]]:
@@ -123,27 +120,38 @@ class Pictures:
         return found, rest + [places[index] for index in unread]
 
     def _open(self, body: Body) -> torch.Tensor | InvalidInput:
+        """Let Pillow read a picture and give the square of it, 8 bits each: of the rest no pixel is made."""
         try:
             with Image.open(io.BytesIO(body)) as picture:
                 if picture.width * picture.height > MAX_PIXELS:
                     return InvalidInput(f"the picture has {picture.width} x {picture.height} pixels, which is too many")
                 picture.draft("RGB", (self.resize, self.resize))
-                pixels = np.array(picture.convert("RGB"))
+                size, (top, left) = self._sizes(picture.height, picture.width)
+                down, across = picture.height / size[0], picture.width / size[1]
+                box = (left * across, top * down, (left + self.crop) * across, (top + self.crop) * down)
+                whole = picture if picture.mode == "RGB" else picture.convert("RGB")
+                pixels = np.array(whole.resize((self.crop, self.crop), Image.Resampling.BILINEAR, box))
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             return InvalidInput(f"the body is no picture that can be read: {error}")
-        return torch.from_numpy(pixels).permute(2, 0, 1).to(self.device, non_blocking=True)
+        return torch.from_numpy(pixels).permute(2, 0, 1)
 
     def _shape(self, pictures: torch.Tensor) -> torch.Tensor:
         """Resize, crop and normalise pictures of one size."""
         height, width = pictures.shape[2:]
-        short = min(height, width)
-        size = (round(height * self.resize / short), round(width * self.resize / short))
+        size, (top, left) = self._sizes(height, width)
         values = pictures.to(torch.float32)
         if size != (height, width):
             values = interpolate(values, size=size, mode="bilinear", antialias=True, align_corners=False)
-        top, left = (size[0] - self.crop) // 2, (size[1] - self.crop) // 2
-        cut = values[:, :, top : top + self.crop, left : left + self.crop]
-        return torch.addcmul(self._shift, cut, self._scale).to(self.dtype)
+        return self._normalised(values[:, :, top : top + self.crop, left : left + self.crop])
+
+    def _sizes(self, height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The height and width that a picture is resized to, and where in it the square begins: from above, left."""
+        short = min(height, width)
+        size = (round(height * self.resize / short), round(width * self.resize / short))
+        return size, ((size[0] - self.crop) // 2, (size[1] - self.crop) // 2)
+
+    def _normalised(self, pictures: torch.Tensor) -> torch.Tensor:
+        return torch.addcmul(self._shift, pictures.to(torch.float32), self._scale).to(self.dtype)
 
 
 def engines(count: int, device: torch.device) -> "SimpleQueue[Nvjpeg] | None":
