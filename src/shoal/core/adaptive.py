@@ -130,7 +130,7 @@ class Adaptive:
         return Leave(count, reason if count == most else "oldest")
 
     def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
-        """At once when the lane fills a batch, else in time for preprocessing to end with the only running batch."""
+        """At once when the lane fills a batch or nobody else comes, else to be preprocessed as the running one ends."""
         runs = self._running.of(instance)
         if not runs or not self.curve.seconds:
             return None
@@ -138,6 +138,8 @@ class Adaptive:
             return now
         if len(runs) > 1 or self._merge_beats_overlap(lane.rows, runs[0].rows):
             return None
+        if self._is_loop and not self.returns.expected():
+            return now  # the rest of the clients run there
         return max(now, runs[0].end - self._preprocess - LEAD)
 
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:

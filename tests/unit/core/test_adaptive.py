@@ -330,6 +330,21 @@ def test_a_second_batch_is_sent_in_time_for_its_preprocessing(batches: int) -> N
     assert opens == pytest.approx(began + server.policy.curve.seconds[1] - 0.004 - LEAD, abs=1e-5)
 
 
+def test_a_second_batch_is_sent_at_once_when_nobody_else_is_expected_back() -> None:
+    server = Server(Adaptive(profile={1: 0.010, 2: 0.0199, 4: 0.040, 8: 0.080}))  # a batch saves nothing
+    server.loop(clients=4, rounds=40)
+    server.now += 0.0003
+    for client in range(2):
+        server.arrive(client)
+    server.leave()
+    server.arrive(2)
+    waits_for_the_last = server.policy.ahead(server.lane, "0", server.now)
+    server.arrive(3)
+
+    assert waits_for_the_last is not None and waits_for_the_last > server.now
+    assert server.policy.ahead(server.lane, "0", server.now) == server.now
+
+
 def test_a_full_second_batch_is_sent_at_once() -> None:
     server = overlapping()
     for _ in range(8):
