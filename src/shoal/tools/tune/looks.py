@@ -10,6 +10,7 @@ from shoal.tools.tune.setting import Setting
 NOISE = 0.04  # by which two looks at one setting differ, before anybody has seen it
 WORTH = 3  # looks that this guess counts for
 SURE = 1.96  # standard errors: nineteen of twenty
+LIKELY = 1.28  # standard errors: so much better by chance alone is one setting of ten
 
 
 class Looks:

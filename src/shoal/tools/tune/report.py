@@ -8,6 +8,7 @@ import msgspec
 from shoal.tools import machine
 from shoal.tools.tune.goal import Goals, Merit, show_figures
 from shoal.tools.tune.hosts import Host
+from shoal.tools.tune.looks import LIKELY, SURE
 from shoal.tools.tune.search import Search
 from shoal.tools.tune.setting import Setting, knob_label
 from shoal.tools.tune.trials import Run
@@ -124,9 +125,13 @@ def _row(merit: Merit, runs: Sequence[Run]) -> Row:
 
 
 def verdict(search: Search, goals: Goals, rows: Sequence[Row]) -> Verdict:
-    """Decide what to recommend: the best, unless the default is as good within noise."""
+    """Decide what to recommend: the best, unless the default is probably as good.
+
+    To keep the default where something else is better costs as much as the other mistake, so nine times of ten are
+    enough; the words say where it is not nineteen of twenty.
+    """
     won, noise = search.worth(search.best), search.doubt(search.best)
-    is_default = search.best == search.default or won <= max(RELEVANT, noise)
+    is_default = search.best == search.default or won <= max(RELEVANT, noise * LIKELY / SURE)
     chosen = search.default if is_default else search.best
     merit = search.looks.merit(chosen)
     measured = show_figures(next((row.figures for row in rows if row.setting == chosen), {}))
@@ -236,4 +241,5 @@ def _words(search: Search, chosen: Setting, won: float, noise: float, measured: 
         )
     if won == float("inf"):
         return f"{chosen.label}: {measured}; it keeps the goal, which the default does not"
-    return f"{chosen.label}: {measured}; {100 * won:+.1f} % over the default (give or take {100 * noise:.1f} %)"
+    told = f"{chosen.label}: {measured}; {100 * won:+.1f} % over the default (give or take {100 * noise:.1f} %)"
+    return told if won > noise else f"{told}: probably better, a longer search can make sure"

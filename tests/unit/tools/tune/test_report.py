@@ -7,6 +7,7 @@ import pytest
 
 from shoal.tools import machine
 from shoal.tools.tune.goal import FAILED, Goals, Merit
+from shoal.tools.tune.looks import LIKELY, SURE
 from shoal.tools.tune.page import to_html
 from shoal.tools.tune.report import Report, bought, bought_lines, cells, front, rows_of, to_markdown, verdict
 from shoal.tools.tune.search import Search
@@ -52,7 +53,7 @@ def test_the_finals_count_not_the_looks_before_them() -> None:
 
 
 def test_a_gain_within_the_noise_of_looks_changes_nothing() -> None:
-    search = searched((Setting(), 100.0), (BEST, 115.0), (BEST, 115.0), (Setting(), 90.0), (Setting(), 115.0), last=3)
+    search = searched((Setting(), 100.0), (BEST, 108.0), (BEST, 108.0), (Setting(), 90.0), (Setting(), 115.0), last=3)
 
     found = verdict(search, Goals(), [])
 
@@ -60,6 +61,19 @@ def test_a_gain_within_the_noise_of_looks_changes_nothing() -> None:
     assert "already best within noise" in found.words
     assert f"chance alone makes up to {100 * found.noise:.1f} %. Change nothing" in found.words
     assert found.noise > 0.12
+
+
+def test_a_gain_that_chance_rarely_makes_is_recommended_as_probable() -> None:
+    search = searched(
+        (Setting(), 94.0), (BEST, 104.0), (BEST, 116.0), (Setting(), 94.0), (BEST, 104.0), (Setting(), 106.0), last=4
+    )
+
+    found = verdict(search, Goals(), [])
+
+    assert found.gain == pytest.approx(0.1)
+    assert 0.1 < found.noise < 0.1 * SURE / LIKELY
+    assert (found.setting, found.is_default) == (BEST, False)
+    assert found.words.endswith(": probably better, a longer search can make sure")
 
 
 def test_a_gain_of_two_per_cent_changes_nothing_however_sure_it_is() -> None:
