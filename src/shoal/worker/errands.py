@@ -87,7 +87,8 @@ class Errands:
     """All errands of a worker's model."""
 
     def __init__(self) -> None:
-        self.is_read = False  # somebody reads the commands as they come
+        self.is_read = False  # somebody reads the commands, now or after the batch at hand
+        self.watch: Callable[[], None] = nobody  # have them read while the model runs, from now on
         self._sender: Sender | None = None
         self._receive: Receive | None = None
         self._open: dict[int, Errand] = {}
@@ -103,13 +104,15 @@ class Errands:
         """Say how the server is reached."""
         self._sender, self._receive = sender, receive
 
-    def serve(self) -> None:
-        """From now on the caller reads the commands, and tells `hear` what is said."""
+    def serve(self, watch: Callable[[], None] = nobody) -> None:
+        """From now on the caller reads the commands, and tells `hear` what is said; `watch` makes it always do so."""
         with self._reading:
             self.is_read = True
+            self.watch = watch
 
     def begin(self, make: Make, data: Sequence[Buffer] = ()) -> Errand:
         """Send what `make` gives for a number; its answers come to the errand."""
+        self.watch()
         errand = Errand(next(self._numbers), self)
         self._open[errand.number] = errand
         try:

@@ -40,11 +40,12 @@ from shoal.worker.backends import choice
 from shoal.worker.batch import Batch
 from shoal.worker.continuous import Continuous
 from shoal.worker.errands import errands
+from shoal.worker.home import Home
 from shoal.worker.items import inline_size
 from shoal.worker.outlet import outlet
 from shoal.worker.pipeline import Gathered, Inline, Pipeline, Runner, Threaded, run_stages
 from shoal.worker.process import leave, restrict
-from shoal.worker.program import Program, Thread
+from shoal.worker.program import Program
 from shoal.worker.proof import Prover
 
 _log = logging.getLogger("shoal.worker")
@@ -93,16 +94,16 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     prover = None if is_trusted else Prover(outbox, load.can_batch, side_effects=config.side_effects)
     loop = Loop(program, config, arena, inbox, outbox, load.message_limit, prover.run if prover else run_stages)
     loop.start()
-    errands.serve()
+    errands.serve(loop.read_apart)
     places = max(1, config.batching.batch_size) if config.continuous else places_of(config, program)
     outbox.send(Loaded(program.handler, places, program.wants_headers))
     loop.send_measures()
     if prover is not None:
         prover.begin()
-    code = loop.run()
+    loop.run()
     errands.close()
     program.close()
-    return code
+    return 0
 
 
 def places_of(config: ModelConfig, program: Program) -> int:
@@ -114,10 +115,10 @@ def places_of(config: ModelConfig, program: Program) -> int:
     return sum(config.micro_batching.parallelism.get(stage.name, 1) for stage in program.stages)
 
 
-def gathers_on(config: ModelConfig, program: Program) -> Thread | None:
+def gathers_on(config: ModelConfig, program: Program) -> Home | None:
     """Give the thread that all stages run on; None where each has its own."""
     micro = config.micro_batching
-    return program.thread if config.instances == 1 and not (micro.micro_batch_size or micro.parallelism) else None
+    return program.home if config.instances == 1 and not (micro.micro_batch_size or micro.parallelism) else None
 
 
 def check_modes(config: ModelConfig, program: Program) -> None:
@@ -210,14 +211,18 @@ class Loop:
         self._is_stopping = False
         self._reports_memory = config.recycle.device_memory > 0
         self._report_after = 0.0
-        self._error: ProtocolError | None = None  # met while user code was running, raised once it is not
+        self._error: BaseException | None = None  # met while user code was running, raised once it is not
+        self._home = program.home
+        self._is_apart = False  # another thread than the model's reads the commands
+        self._is_apart_wanted = program.home is not None and (program.is_watched or not gathers_on(config, program))
+        self._reading = threading.Lock()  # held by who reads the commands on the model's thread
         self._pipelines: list[Pipeline]
         if config.continuous:
             self._pipelines = [Continuous(program, arena, self._done, self._arrivals)]
         elif config.instances == 1 and len(program.stages) == 1:
             self._pipelines = [Inline(program, arena, self._done, self._poll, run)]
-        elif (thread := gathers_on(config, program)) is not None:
-            self._pipelines = [Gathered(program, thread, arena, self._done)]
+        elif (home := gathers_on(config, program)) is not None:
+            self._pipelines = [Gathered(program, home, arena, self._done)]
         else:
             self._pipelines = [
                 Threaded(program, config.micro_batching, arena, self._done, run) for _ in range(config.instances)
@@ -227,20 +232,80 @@ class Loop:
         """Start the threads of the pipelines."""
         for pipeline in self._pipelines:
             pipeline.start()
+        if self._home is not None:
+            self._home.pull = self._pull
 
-    def run(self) -> int:
-        """Serve until told to stop, or until the stream ends; gives the exit code."""
+    def run(self) -> None:
+        """Serve until told to stop, or until the stream ends."""
+        if self._home is None:
+            self._read()
+            return
+        self._read_at_home(self._home)
+        if self._is_apart:
+            self._home.serve()
+        if self._error is not None:
+            raise self._error
+
+    def read_apart(self) -> None:
+        """Have the commands read while the model runs, from now on; from any thread."""
+        self._is_apart_wanted = True
+        if self._is_apart or self._home is None or not self._reading.acquire(blocking=False):
+            return  # who holds it reads now, and looks once it has read something
+        try:
+            if not self._is_apart:
+                self._is_apart = True
+                self._poll()
+                threading.Thread(target=self._read_for, args=(self._home,), name="commands", daemon=True).start()
+        finally:
+            self._reading.release()
+
+    def _read(self) -> None:
+        """Take commands one after the other, and give the pipelines what they bring."""
         while True:
-            while self._waiting:
-                batch = self._waiting.popleft()
-                self._pipelines[batch.instance].submit(batch)
+            self._submit()
             if self._error is not None:
                 raise self._error
             if self._is_stopping and not self._batches:
-                return 0
+                return
             if (received := self._inbox.receive()) is None:
-                return 0
+                return
             self._take(*received)
+
+    def _read_at_home(self, home: Home) -> None:
+        """Take commands and run what they bring, in turn, until another thread reads them."""
+        while True:
+            if self._is_apart_wanted:
+                self.read_apart()
+            home.run()
+            if self._error is not None or (self._is_stopping and not self._batches):
+                return
+            with self._reading:
+                if self._is_apart or (received := self._inbox.receive()) is None:
+                    return
+                self._take(*received)
+                self._poll()  # a request of it may have been cancelled
+                self._submit()
+
+    def _read_for(self, home: Home) -> None:
+        """Take commands on a thread of its own."""
+        try:
+            self._read()
+        except BaseException as error:
+            self._error = error
+        finally:
+            home.leave()
+
+    def _pull(self) -> None:
+        """Let the batches join that have come while one runs at home."""
+        with self._reading:
+            if not self._is_apart:
+                self._poll()
+                self._submit()
+
+    def _submit(self) -> None:
+        while self._waiting:
+            batch = self._waiting.popleft()
+            self._pipelines[batch.instance].submit(batch)
 
     def send_measures(self) -> None:
         """Report the handler's metrics since the last time, if there are any."""

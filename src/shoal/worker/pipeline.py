@@ -2,7 +2,7 @@
 
 `Inline` runs on the caller's thread: a lone request crosses no thread. `Threaded` gives each stage its own threads, so
 that preprocessing of one batch overlaps inference of the batch before. `Gathered` runs on the thread that the model
-belongs to, so a batch crosses threads once. A stage's exception is the failure of the slice
+belongs to. A stage's exception is the failure of the slice
 it ran for; no thread ends by one. A slice whose answers come later leaves with the last of them, and holds no thread
 until then. What a queue between stages may hold is bounded; what waits before the first stage is bounded by the front
 process, which sends no more batches than an instance has places.
@@ -20,8 +20,9 @@ from shoal.config.model import MicroBatching
 from shoal.wire.memory import ArenaReader
 from shoal.worker import streams
 from shoal.worker.batch import Batch, Slice, rows_of
+from shoal.worker.home import Home
 from shoal.worker.later import Later
-from shoal.worker.program import Program, Stage, Thread
+from shoal.worker.program import Program, Stage
 
 Done = Callable[[Batch], None]
 Poll = Callable[[], None]
@@ -130,9 +131,9 @@ class Threaded:
 class Gathered:
     """Every stage on the one thread that the model belongs to; what would wait there does so on another."""
 
-    def __init__(self, program: Program, thread: Thread, arena: ArenaReader | None, done: Done) -> None:
+    def __init__(self, program: Program, home: Home, arena: ArenaReader | None, done: Done) -> None:
         self._program = program
-        self._thread = thread
+        self._home = home
         self._arena = arena
         self._leave = partial(_leave, done)
         self._waiting = Hop(2)
@@ -143,10 +144,10 @@ class Gathered:
             threading.Thread(target=self._wait, name="waiting", daemon=True).start()
 
     def submit(self, batch: Batch) -> None:
-        """Let it run there, whole."""
+        """Let it run there, whole, in its turn."""
         for cut in batch.slices(0):
             cut.leave = self._leave
-            self._thread.start(self._run, cut, 0)
+            self._home.put(self._run, cut, 0)
 
     def _run(self, cut: Slice, column: int) -> None:
         """Run the stages from this one on."""

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from shoal.wire.messages import Measure
 from shoal.worker.handler import Emit, Requests
+from shoal.worker.home import Home
 from shoal.worker.items import Reader
 
 StageName = Literal["preprocess", "inference", "postprocess"]
@@ -25,14 +26,6 @@ class Stage:
     gives_rows: bool  # its result must have one value per request; it may also be a stream of such
     encode: Callable[[Any], Any] | None = None  # what each piece of a stream goes through
     would_wait: Callable[[Any], bool] | None = None  # whether others have to act before it can return; None: never
-
-
-class Thread(Protocol):
-    """The thread that a model belongs to."""
-
-    def start(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run it there, once what came before is through."""
-        ...
 
 
 class BatchContext(Protocol):
@@ -67,4 +60,5 @@ class Program:
     wants_headers: bool
     take_measures: Callable[[], list[Measure]] = nothing_measured  # the handler's metrics since the last time
     close: Callable[[], None] = nothing_to_close  # called once, after the last batch
-    thread: Thread | None = None  # where all of its stages run, unless one would wait; None: anywhere
+    home: Home | None = None  # where all of its stages run, unless one would wait; None: anywhere
+    is_watched: bool = False  # commands have to be read while it runs, from the beginning

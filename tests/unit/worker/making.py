@@ -12,6 +12,7 @@ from shoal.wire.messages import Answered, Ended, Failure, Item, PartHead, Pieces
 from shoal.worker import forms
 from shoal.worker.batch import Batch
 from shoal.worker.handler import Context
+from shoal.worker.home import Home
 from shoal.worker.pipeline import Inline, Threaded
 from shoal.worker.program import Program
 
@@ -59,6 +60,21 @@ class Listener:
                 bodies = [message.failure if body is None else body for body in bodies]
         assert None not in bodies, f"unanswered: {bodies}"
         return bodies
+
+
+def home() -> Home:
+    """A home whose jobs run on a thread of their own, named as the tests know it."""
+    made: list[Home] = []
+    is_there = threading.Event()
+
+    def live() -> None:
+        made.append(Home())
+        is_there.set()
+        made[0].serve()
+
+    threading.Thread(target=live, name="model", daemon=True).start()
+    assert is_there.wait(20)
+    return made[0]
 
 
 def config(**fields: Any) -> ModelConfig:

@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 
 from shoal.config.model import MicroBatching
-from shoal.worker.backends.model_threads import ModelThread
 from shoal.worker.items import read_native
 from shoal.worker.main import gathers_on, places_of
 from shoal.worker.pipeline import Gathered
 from shoal.worker.program import Program, Stage, nothing_measured, nothing_to_close
-from tests.unit.worker.making import Listener, batch, config, context
+from tests.unit.worker.making import Listener, batch, config, context, home
 
 
 class Steps:
     """Three stages that say where they ran; bodies of `late` are answered once they are told to be."""
 
     def __init__(self) -> None:
-        self.thread = ModelThread()
+        self.home = home()
         self.ran: list[tuple[str, str]] = []
         self.may_go = threading.Event()
         stages = (
@@ -29,7 +28,7 @@ class Steps:
             Stage("postprocess", "answer", self._answer, gives_rows=True, would_wait=self._is_late),
         )
         self.program = Program(
-            "steps", stages, read_native, context(), False, nothing_measured, nothing_to_close, self.thread
+            "steps", stages, read_native, context(), False, nothing_measured, nothing_to_close, self.home
         )
 
     def _step(self, name: str) -> Callable[[Any], Any]:
@@ -56,7 +55,7 @@ class Running:
     def __init__(self) -> None:
         self.steps, self.heard = Steps(), Listener()
         self.done: SimpleQueue[int] = SimpleQueue()
-        self.pipeline = Gathered(self.steps.program, self.steps.thread, None, lambda batch: self.done.put(batch.number))
+        self.pipeline = Gathered(self.steps.program, self.steps.home, None, lambda batch: self.done.put(batch.number))
         self.pipeline.start()
 
     def submit(self, number: int, *bodies: bytes) -> None:
@@ -94,7 +93,7 @@ def test_a_failed_stage_ends_the_batch_and_not_the_thread() -> None:
 
 def test_stages_are_gathered_where_nobody_asked_for_more_threads() -> None:
     program = Steps().program
-    assert gathers_on(config(), program) is program.thread
+    assert gathers_on(config(), program) is program.home
     assert places_of(config(), program) == 2
 
 
@@ -108,8 +107,3 @@ def test_stages_are_gathered_where_nobody_asked_for_more_threads() -> None:
 )
 def test_stages_are_not_gathered_where_somebody_did(fields: dict[str, Any]) -> None:
     assert gathers_on(config(**fields), Steps().program) is None
-
-
-def test_a_call_from_the_models_own_thread_runs_at_once() -> None:
-    thread = ModelThread()
-    assert thread.call(lambda: thread.call(threading.current_thread).name) == "model"

@@ -25,10 +25,12 @@ from shoal.upstream.triton_python_backend_utils.response import InferenceRespons
 from shoal.wire.messages import Measure
 from shoal.worker import failures
 from shoal.worker.backends import tensors, triton
-from shoal.worker.backends.model_threads import ModelLoop, ModelThread
+from shoal.worker.backends.model_loop import ModelLoop
 from shoal.worker.backends.sequences import Sequences, sequences_of
 from shoal.worker.backends.tensors import Call, Tensors
 from shoal.worker.backends.triton_replies import Reply
+from shoal.worker.errands import errands
+from shoal.worker.home import Home
 from shoal.worker.later import Later, Pump
 from shoal.worker.program import Program, Stage
 
@@ -44,12 +46,12 @@ def load(config: ModelConfig, worker: str) -> Program:
         raise LoadFailed(f"model {config.name!r} needs an interface: its inputs and outputs are not known")
     file = find_file(config)
     arguments = initialize_arguments(config, worker)
-    thread = ModelThread()
+    home = Home()
     calls.introduce(config.name, arguments["model_instance_name"])
-    instance = thread.call(_make, file, config, arguments)
+    instance = home.call(_make, file, config, arguments)
     calls.loaded()
     sequences = sequences_of(config, takes_arrays=False)
-    model = Model(config, file, instance, arguments["model_instance_name"], thread, sequences)
+    model = Model(config, file, instance, arguments["model_instance_name"], home, sequences)
     batches, label = Tensors(), f"{CLASS}.execute"
     read = Stage("preprocess", f"{CLASS} (reading)", lambda calls: model.replies(calls, batches), gives_rows=False)
     stages: tuple[Stage, ...]
@@ -60,7 +62,8 @@ def load(config: ModelConfig, worker: str) -> Program:
         answer = Stage("postprocess", ending, _wait_for_all, gives_rows=True, would_wait=_are_missing)
         stages = (read, Stage("inference", label, model.run, gives_rows=False), answer)
     reader = sequences.reader(tensors.read) if sequences else tensors.read
-    return Program(CLASS, stages, reader, batches, True, _measures, model.finalize, thread)
+    is_watched = config.interface.is_decoupled
+    return Program(CLASS, stages, reader, batches, True, _measures, model.finalize, home, is_watched)
 
 
 def _measures() -> list[Measure]:
@@ -84,14 +87,14 @@ class Model:
         file: Path,
         instance: Any,
         name: str,
-        thread: ModelThread,
+        home: Home,
         sequences: Sequences | None = None,
     ) -> None:
         assert config.interface is not None
         self._file = file
         self._instance = instance
         self._name = name
-        self._thread = thread
+        self._home = home
         self._is_decoupled = config.interface.is_decoupled
         self._outputs = [spec.name for spec in config.interface.outputs]
         self._loop = ModelLoop()
@@ -117,7 +120,7 @@ class Model:
     def run(self, replies: list[Reply]) -> list[Reply]:
         """Run a batch; what execute raises is the failure of all its requests."""
         try:
-            self._thread.call(self._execute, replies)
+            self._home.call(self._execute, replies)
         except BaseException:
             for reply in replies:
                 reply.settle()
@@ -128,14 +131,14 @@ class Model:
         """Begin a batch whose requests are answered by their senders, while it runs and after."""
         assert self._pump is not None, "only a decoupled model answers later"
         voices = [reply for reply in replies if not reply.call.is_null]
-        return Later(self._pump, voices, lambda done: self._thread.start(self._execute_decoupled, replies, done))
+        return Later(self._pump, voices, lambda done: self._home.start(self._execute_decoupled, replies, done))
 
     def finalize(self) -> None:
         """Let the model say goodbye."""
         method = getattr(self._instance, "finalize", None)
         if callable(method):
             try:
-                self._thread.call(method)
+                self._home.call(method)
             except BaseException:
                 _log.exception("finalize of model %s failed", self._name)
 
@@ -148,12 +151,13 @@ class Model:
             with calls.within(_scope(batch, holds=True)):
                 result = self._call([request for _, request in batch])
                 if inspect.isawaitable(result):
+                    errands.watch()  # it may wait for what others do
                     result = self._loop.run(result).result()
             _answer(batch, result)
         except BaseException as error:
             raise self._failed(error) from error
         if again := _rescheduled(batch):
-            self._thread.start(self._run_again, again)
+            self._home.start(self._run_again, again)
 
     def _run_again(self, batch: Pairs) -> None:
         try:
@@ -190,7 +194,7 @@ class Model:
             self._fail(batch, error)
         else:
             if again := _rescheduled(batch):
-                self._thread.start(self._begin, again)
+                self._home.start(self._begin, again)
 
     def _call(self, requests: list[InferenceRequest]) -> Any:
         execute = getattr(self._instance, "execute", None)
@@ -263,9 +267,7 @@ def _rescheduled(batch: Pairs) -> Pairs:
     again = [
         (reply, request)
         for reply, request in batch
-        if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
-        and not reply.is_final
-        and not reply.is_cancelled()
+        if request.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE and not reply.is_final and not reply.is_left
     ]
     for _, request in again:
         request.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL

@@ -15,6 +15,7 @@ from shoal.upstream.triton_python_backend_utils.tensor import Tensor
 from shoal.worker.backends import tensors
 from shoal.worker.backends.tensors import Call
 from shoal.worker.batch import Batch
+from shoal.worker.errands import errands
 from shoal.worker.items import Written
 from shoal.worker.later import Open
 from shoal.worker.outlet import outlet
@@ -87,7 +88,8 @@ class Reply:
                 self._end()
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether nobody waits for it any more; who asks wants to hear of it while the model runs."""
+        errands.watch()
         return self._is_deaf or self.is_left
 
     @property
@@ -108,9 +110,11 @@ class Reply:
 
     def wait(self) -> Any:
         """Give its one answer, or the exception in its place; waits for a sender that was kept."""
+        if not self.is_answered:
+            errands.watch()
         with self._changed:
             self._is_waited_for = True
-            while self._answer is None and not self.is_final and not self.is_cancelled():
+            while self._answer is None and not self.is_final and not self._is_deaf and not self.is_left:
                 self._changed.wait(TICK)
             found = self._answer if self._answer is not None else HandlerFailed(LET_GO, status=tensors.INTERNAL)
         self.settle()

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 from shoal.errors import HandlerFailed
 from shoal.upstream import triton_python_backend_utils as pb_utils
-from shoal.worker.backends.model_threads import ModelThread
 from shoal.worker.backends.tensors import Asked, Call, Received
 from shoal.worker.backends.triton_replies import Reply
 from shoal.worker.later import Later, Pump
@@ -170,17 +168,3 @@ def test_a_response_that_cannot_be_written_fails_its_request() -> None:
     reply.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]), True)
     failure = reply.wait()
     assert isinstance(failure, HandlerFailed) and str(failure) == "a response cannot be sent: odd"
-
-
-def test_everything_runs_on_one_thread_that_nothing_ends() -> None:
-    thread = ModelThread()
-    first = thread.call(threading.get_ident)
-    for error in (ValueError("no"), SystemExit(3), KeyboardInterrupt()):
-        with pytest.raises(type(error)):
-            thread.call(_raise, error)
-        thread.start(_raise, error)
-    assert thread.call(threading.get_ident) == first != threading.get_ident()
-
-
-def _raise(error: BaseException) -> None:
-    raise error
