@@ -40,7 +40,7 @@ NEAR = 0.03  # by which it may miss the grid's best
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 ONE: tuple[tuple[int, int, int], ...] = ((1, 1, 1),)
 PLAIN = Space(limits=(1, 8, 64), delays=(1.0, 10.0), workers=(1, 2, 4), instances=(1, 2), micro=(0,), threads=ONE)
-PHOTOS = msgspec.structs.replace(PLAIN, limits=(1, 4, 16))
+PHOTOS = Space(limits=(1, 2, 4, 8, 16), micro=(0,), threads=ONE)  # as the tuner has it for so few requests
 STAGED = Space(limits=(1, 8, 64), delays=(1.0, 10.0), workers=(1, 2, 4), instances=(1,), micro=(0, 8), threads=ONE)
 SMALL = Space(limits=(1, 64), delays=(10.0,), workers=(1, 2), instances=(1,), micro=(0,), threads=ONE)
 

@@ -120,7 +120,7 @@ class Pictures:
         return found, rest + [places[index] for index in unread]
 
     def _open(self, body: Body) -> torch.Tensor | InvalidInput:
-        """Let Pillow read a picture and give the square of it, 8 bits each: of the rest no pixel is made."""
+        """Let Pillow read a picture and give the square of it, 8 bits each; the rest is not resized."""
         try:
             with Image.open(io.BytesIO(body)) as picture:
                 if picture.width * picture.height > MAX_PIXELS:
