@@ -7,6 +7,7 @@ What is found is written after every model, so that a run that is cut short lose
     python -m benchmarks.tune_grid
     python -m benchmarks.tune_grid --models echo,sleep
     python -m benchmarks.tune_grid --models sleep --small --window 0.5 --rounds 2
+    python -m benchmarks.tune_grid --again benchmarks/out/tune-image.json --rounds 40    # what both found, more often
 """
 
 import argparse
@@ -134,30 +135,34 @@ async def compare(name: str, args: argparse.Namespace) -> dict[str, Any]:
     by_grid = max(seen, key=lambda run: run.merit).setting
     print(f"{case.title}: the tuner, with {SHARE * grid_seconds:.0f} s", flush=True)
     by_tuner, looks, seconds = await tuned(made, space, SHARE * grid_seconds)
-    print(f"{case.title}: both again", flush=True)
-    look = msgspec.structs.replace(made.look, window=args.final)
-    finals = msgspec.structs.replace(made, look=look)
-    found = await again(finals, list(dict.fromkeys([by_grid, by_tuner, Setting()])), args.rounds)
-    ratios = [ours / theirs - 1 for ours, theirs in zip(found[by_tuner], found[by_grid], strict=True) if theirs]
-    middle = {setting: statistics.median(rates) for setting, rates in found.items()}
-    share = middle[by_tuner] / middle[by_grid] - 1
-    return {
+    kept = {
         "model": name,
         "title": case.title,
-        "grid": _side(by_grid, grid_seconds, len(seen), found[by_grid]),
-        "tuner": _side(by_tuner, seconds, len(looks), found[by_tuner]),
-        "default": _side(Setting(), 0.0, 0, found[Setting()]),
-        "difference": share,
-        "differences": ratios,
+        "grid": {"setting": by_grid.label, "seconds": grid_seconds, "looks": len(seen)},
+        "tuner": {"setting": by_tuner.label, "seconds": seconds, "looks": len(looks)},
+        "default": {"setting": Setting().label, "seconds": 0.0, "looks": 0},
         "time_share": seconds / grid_seconds,
-        "is_near": share >= -NEAR,
         "grid_rates": {run.setting.label: run.figures.get("throughput", 0.0) for run in seen},
         "tuner_looks": [[run.setting.label, run.figures.get("throughput", 0.0)] for run in looks],
     }
+    return await settled(kept, args)
 
 
-def _side(setting: Setting, seconds: float, looks: int, rates: list[float]) -> dict[str, Any]:
-    return {"setting": setting.label, "seconds": seconds, "looks": looks, "rates": rates}
+async def settled(kept: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    """Measure what the grid and the tuner found, and the default, in turn; by how much the first two differ."""
+    case = CASES[kept["model"]]
+    print(f"{case.title}: both again", flush=True)
+    named = {setting.label: setting for setting in (SMALL if args.small else case.space).grid()}
+    sides = {who: named[kept[who]["setting"]] for who in ("grid", "tuner", "default")}
+    made = plan(case, args)
+    finals = msgspec.structs.replace(made, look=msgspec.structs.replace(made.look, window=args.final))
+    found = await again(finals, list(dict.fromkeys(sides.values())), args.rounds)
+    ours, theirs = found[sides["tuner"]], found[sides["grid"]]
+    ratios = [one / other - 1 for one, other in zip(ours, theirs, strict=True) if other]
+    share = statistics.median(ours) / statistics.median(theirs) - 1
+    doubt = 1.96 * statistics.stdev(ratios) / len(ratios) ** 0.5 if len(ratios) > 1 else 1.0
+    more = {"difference": share, "differences": ratios, "doubt": doubt, "is_near": share >= -NEAR}
+    return {**kept, **{who: {**kept[who], "rates": found[setting]} for who, setting in sides.items()}, **more}
 
 
 def markdown(found: list[dict[str, Any]], args: argparse.Namespace) -> str:
@@ -170,8 +175,8 @@ def markdown(found: list[dict[str, Any]], args: argparse.Namespace) -> str:
             rows.append([each["title"], who, kept["setting"], spread(kept["rates"]), *spent])
     lines = [
         f"- {each['title']}: what the tuner recommends differs by {100 * each['difference']:+.1f} % from the grid's "
-        f"best, found in {100 * each['time_share']:.0f} % of its time; by round "
-        f"{', '.join(f'{100 * one:+.1f} %' for one in each['differences'])}."
+        f"best (round by round {100 * statistics.fmean(each['differences']):+.1f} % on average, give or take "
+        f"{100 * each['doubt']:.1f} %), found in {100 * each['time_share']:.0f} % of its time."
         for each in found
     ]
     head = (
@@ -226,14 +231,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="further looks at what both found")
     parser.add_argument("--final", type=float, default=2.0, help="s of each of these")
     parser.add_argument("--small", action="store_true", help="a small grid, to try the script")
+    parser.add_argument("--again", type=Path, metavar="JSON", help="measure what an earlier run found once more")
     args = parser.parse_args()
     args.models = args.models.split(",")
     if unknown := set(args.models) - set(CASES):
         parser.error(f"--models are {', '.join(CASES)}; got {', '.join(sorted(unknown))}")
-    found = []
+    found: list[dict[str, Any]] = []
+    earlier = {each["model"]: each for each in json.loads(args.again.read_text())} if args.again else {}
+    args.models = list(earlier) or args.models
     for name in args.models:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            found.append(runner.run(compare(name, args)))
+            found.append(runner.run(settled(earlier[name], args) if earlier else compare(name, args)))
         text = keep(found, args)
     print("\n" + text)
 
