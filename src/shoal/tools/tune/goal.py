@@ -98,7 +98,7 @@ def gain(merit: Merit, over: Merit) -> float:
         return float("inf") if merit.rank > over.rank else float("-inf")
     if merit.rank == 1:
         return merit.value / over.value - 1 if over.value else 0.0
-    return merit.value - over.value
+    return (1 - over.value) / (1 - merit.value) - 1  # of how many times what is allowed they take
 
 
 def show_figures(figures: dict[str, float]) -> str:

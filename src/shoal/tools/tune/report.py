@@ -186,11 +186,11 @@ def gain_label(share: float | None) -> str:
 
 
 def bought_lines(report: Report) -> list[str]:
-    """Say what each knob bought, a line each; nothing where nothing is recommended."""
+    """Say what each knob bought, a line each; nothing where nothing is recommended or the goal is missed anyway."""
     return [
         f"{each.knob}: {each.best} instead of {each.default}: "
         + (gain_label(each.gain) if each.is_known else "not measured")
-        for each in ([] if report.verdict.is_default else report.bought)
+        for each in (report.bought if report.verdict.is_met and not report.verdict.is_default else [])
     ]
 
 

@@ -120,7 +120,8 @@ def test_a_gain_is_a_share_or_without_end() -> None:
     assert gain(Merit(1, 120.0), Merit(1, 100.0)) == pytest.approx(0.2)
     assert gain(Merit(1, 1.0), Merit(0, -0.1)) == math.inf
     assert gain(Merit(0, -0.1), Merit(1, 1.0)) == -math.inf
-    assert gain(Merit(0, -0.1), Merit(0, -0.5)) == pytest.approx(0.4)
+    assert gain(Merit(0, -0.1), Merit(0, -0.5)) == pytest.approx(1.5 / 1.1 - 1)  # 1.1 and 1.5 times what is allowed
+    assert gain(Merit(0, -43.2), Merit(0, -43.8)) == pytest.approx(44.8 / 44.2 - 1)
 
 
 def test_merits_are_ordered_by_rank_first() -> None:

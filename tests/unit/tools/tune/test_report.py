@@ -76,6 +76,20 @@ def test_a_gain_that_chance_rarely_makes_is_recommended_as_probable() -> None:
     assert found.words.endswith(": probably better, a longer search can make sure")
 
 
+def test_of_settings_that_miss_the_goal_by_about_as_much_the_default_is_the_nearest() -> None:
+    search = Search(Setting())
+    search.is_final = True
+    for _ in range(3):
+        search.record(Setting(), Merit(0, -43.8))
+        search.record(BEST, Merit(0, -43.2))
+    search.best = BEST
+
+    found = verdict(search, Goals({"p99": 0.001}), [])
+
+    assert (found.setting, found.is_default, found.is_met) == (Setting(), True, False)
+    assert "nothing that was tried keeps the goal" in found.words
+
+
 def test_a_gain_of_two_per_cent_changes_nothing_however_sure_it_is() -> None:
     search = searched((Setting(), 100.0), *((BEST, 102.0), (Setting(), 100.0)) * 100, last=200)
 
@@ -183,3 +197,10 @@ def test_the_report_reads_in_every_form() -> None:
     assert "http" not in page
     assert bought_lines(report)[0].startswith("batching: batches of 32 within 5 ms instead of adaptive: ")
     assert json.loads(msgspec.json.encode(report))["verdict"]["gain"] == pytest.approx(0.5)
+
+
+def test_nothing_is_said_to_have_been_bought_where_the_goal_is_missed() -> None:
+    report = made()
+    missed = msgspec.structs.replace(report, verdict=msgspec.structs.replace(report.verdict, is_met=False))
+
+    assert bought_lines(report) and not bought_lines(missed)
