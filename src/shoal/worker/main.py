@@ -214,14 +214,15 @@ class Loop:
         self._error: BaseException | None = None  # met while user code was running, raised once it is not
         self._home = program.home
         self._is_apart = False  # another thread than the model's reads the commands
-        self._is_apart_wanted = program.home is not None and (program.is_watched or not gathers_on(config, program))
+        home = gathers_on(config, program)
+        self._is_apart_wanted = program.home is not None and (program.is_watched or home is None)
         self._reading = threading.Lock()  # held by who reads the commands on the model's thread
         self._pipelines: list[Pipeline]
         if config.continuous:
             self._pipelines = [Continuous(program, arena, self._done, self._arrivals)]
         elif config.instances == 1 and len(program.stages) == 1:
             self._pipelines = [Inline(program, arena, self._done, self._poll, run)]
-        elif (home := gathers_on(config, program)) is not None:
+        elif home is not None:
             self._pipelines = [Gathered(program, home, arena, self._done)]
         else:
             self._pipelines = [
@@ -250,7 +251,7 @@ class Loop:
         """Have the commands read while the model runs, from now on; from any thread."""
         self._is_apart_wanted = True
         if self._is_apart or self._home is None or not self._reading.acquire(blocking=False):
-            return  # who holds it reads now, and looks once it has read something
+            return  # who holds it looks once it has let go
         try:
             if not self._is_apart:
                 self._is_apart = True
@@ -301,6 +302,8 @@ class Loop:
             if not self._is_apart:
                 self._poll()
                 self._submit()
+        if self._is_apart_wanted:
+            self.read_apart()
 
     def _submit(self) -> None:
         while self._waiting:

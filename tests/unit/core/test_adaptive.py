@@ -320,6 +320,16 @@ def overlapping(batches: int = 200) -> Server:
     return server
 
 
+def answered(profile: dict[int, float], back: int) -> Server:
+    """A server after a closed loop of four clients, of whom so many have come back since their last answer."""
+    server = Server(Adaptive(profile=profile))
+    server.loop(clients=4, rounds=40)
+    server.now += 0.0003
+    for client in range(back):
+        server.arrive(client)
+    return server
+
+
 @pytest.mark.parametrize("batches", [1, 3, 200])
 def test_a_second_batch_is_sent_in_time_for_its_preprocessing(batches: int) -> None:
     server = overlapping(batches)
@@ -331,11 +341,7 @@ def test_a_second_batch_is_sent_in_time_for_its_preprocessing(batches: int) -> N
 
 
 def test_a_second_batch_is_sent_at_once_when_nobody_else_is_expected_back() -> None:
-    server = Server(Adaptive(profile={1: 0.010, 2: 0.0199, 4: 0.040, 8: 0.080}))  # a batch saves nothing
-    server.loop(clients=4, rounds=40)
-    server.now += 0.0003
-    for client in range(2):
-        server.arrive(client)
+    server = answered({1: 0.010, 2: 0.0199, 4: 0.040, 8: 0.080}, back=2)  # a batch saves nothing
     server.leave()
     server.arrive(2)
     waits_for_the_last = server.policy.ahead(server.lane, "0", server.now)
@@ -406,11 +412,7 @@ def test_a_batch_that_overlapped_costs_its_longest_stage_at_least_and_all_of_the
 
 
 def test_answered_clients_are_waited_for_rather_than_overtaken_by_a_batch_sent_ahead() -> None:
-    server = Server(Adaptive(profile=FLAT))
-    server.loop(clients=4, rounds=40)
-    server.now += 0.0003
-    for client in range(3):
-        server.arrive(client)
+    server = answered(FLAT, back=3)
     server.leave_when_due()
     server.arrive(3)
 

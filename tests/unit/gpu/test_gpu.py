@@ -44,6 +44,18 @@ def test_a_picture_is_resized_cropped_and_normalised(width: int, height: int) ->
     assert np.abs(batch[0].numpy() - by_hand(body, 16, 14)).max() < 0.02  # Pillow rounds to 8 bits in between
 
 
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "CMYK"])
+def test_a_picture_of_other_channels_is_read_in_three(mode: str) -> None:
+    with Image.open(io.BytesIO(encoded(40, 30))) as picture:
+        buffer = io.BytesIO()
+        picture.convert(mode).save(buffer, "TIFF")
+
+    batch = Pictures(resize=16, crop=14)([buffer.getvalue()])
+
+    assert isinstance(batch, torch.Tensor)
+    assert np.abs(batch[0].numpy() - by_hand(buffer.getvalue(), 16, 14)).max() < 0.02
+
+
 def test_pictures_of_several_sizes_keep_their_places() -> None:
     bodies = [encoded(20 + 3 * (n % 3), 24, colour=n) for n in range(17)]
     pictures = Pictures(resize=16, crop=16, threads=4)

@@ -14,6 +14,7 @@ from shoal.worker.items import read_native
 from shoal.worker.main import Inbox, Loop, Outbox
 from shoal.worker.pipeline import run_stages
 from shoal.worker.program import Program, Stage, nothing_measured, nothing_to_close
+from tests.serving import eventually
 from tests.unit.worker.making import body_item, config, context, home
 
 
@@ -74,26 +75,29 @@ def test_a_home_that_was_left_while_a_job_ran_serves_no_more(runs_before: bool) 
 class Worker:
     """A loop whose model is `act`, with the front process's end of its socket. Bodies are given back."""
 
-    def __init__(self, act: Callable[["Worker", bytes], None], *, is_watched: bool = False) -> None:
+    def __init__(self, act: Callable[["Worker", bytes], None], *, is_watched: bool = False, instances: int = 1) -> None:
         self.sockets = socket.socketpair()
         self.sockets[0].settimeout(20)
         self.front = BlockingChannel(self.sockets[0])
         self.ran: list[tuple[bytes, str]] = []
         self._act = act
         self._is_watched = is_watched
+        self._config = config(instances=instances)
         self._is_made = threading.Event()
         self.thread = threading.Thread(target=self._live, name="main", daemon=True)
         self.thread.start()
         assert self._is_made.wait(20)
 
     def _live(self) -> None:
+        self.home = Home()
         stages = (
             Stage("preprocess", "read", lambda data: data, gives_rows=True),
-            Stage("inference", "run", self._run, gives_rows=True),
+            Stage("inference", "run", lambda data: self.home.call(self._run, data), gives_rows=True),
         )
-        rest = (nothing_measured, nothing_to_close, Home(), self._is_watched)
+        rest = (nothing_measured, nothing_to_close, self.home, self._is_watched)
         program = Program("m", stages, read_native, context(), False, *rest)
-        self.loop = Loop(program, config(), None, Inbox(self.sockets[1]), Outbox(self.sockets[1]), 0, run_stages)
+        self.inbox = Inbox(self.sockets[1])
+        self.loop = Loop(program, self._config, None, self.inbox, Outbox(self.sockets[1]), 0, run_stages)
         self.loop.start()
         self._is_made.set()
         self.loop.run()
@@ -104,6 +108,11 @@ class Worker:
             self._act(self, bytes(body))
         return data
 
+    def ask(self, number: int, body: bytes = b"x") -> None:
+        """Send a batch and wait for its answer, which must be a good one."""
+        self.send(number, body)
+        assert self.answered() == number
+
     def send(self, number: int, body: bytes) -> None:
         self.front.send(Run(number, 0, [body_item(len(body))]), [body])
 
@@ -112,12 +121,17 @@ class Worker:
         frame = self.front.receive()
         assert frame is not None
         message = decode_report(frame[0])
-        assert isinstance(message, Answered)
+        assert isinstance(message, Answered), message
         return message.batch
 
     def is_cancelled(self, number: int) -> bool:
         batch = self.loop._batches.get(number)
         return batch is not None and 0 in batch.cancelled
+
+    def hears_while_it_runs(self, number: int) -> None:
+        """Cancel the batch at hand and wait for its model to know."""
+        self.front.send(Cancel(number, 0))
+        eventually(lambda: self.is_cancelled(number), "word of the client that left", within=20)
 
     def end(self) -> None:
         self.front.send(Stop())
@@ -130,106 +144,85 @@ class Worker:
             each.close()
 
 
-def becomes(is_so: Callable[[], bool]) -> bool:
-    pause = threading.Event()
-    for _ in range(2000):
-        if is_so():
-            return True
-        pause.wait(0.01)
-    return False
+def here(work: Callable[[], None]) -> None:
+    work()
+
+
+def elsewhere(work: Callable[[], None]) -> None:
+    other = threading.Thread(target=work)
+    other.start()
+    other.join(20)
+    assert not other.is_alive()
 
 
 def test_the_thread_that_reads_the_commands_runs_the_batches() -> None:
     worker = Worker(lambda worker, body: None)
-    for number in (1, 2):
-        worker.send(number, b"x")
-        assert worker.answered() == number
+    worker.ask(1)
+    worker.ask(2)
     worker.end()
 
-    assert worker.ran == [(b"x", "main")] * 2
+    assert worker.ran == [(b"x", "main")] * 2 and not worker.loop._is_apart
 
 
-def test_commands_are_read_while_the_model_runs_once_somebody_needs_it() -> None:
-    heard: list[bool] = []
-
+@pytest.mark.parametrize("do", [here, elsewhere])
+def test_commands_are_read_while_the_model_runs_once_somebody_needs_it(do: Callable[..., None]) -> None:
     def act(worker: Worker, body: bytes) -> None:
         if body == b"watches":
-            worker.loop.read_apart()
-            worker.front.send(Cancel(2, 0))
-            heard.append(becomes(lambda: worker.is_cancelled(2)))
+            do(worker.loop.read_apart)
+            worker.hears_while_it_runs(2)
 
     worker = Worker(act)
-    worker.send(1, b"x")
-    assert worker.answered() == 1
-    worker.send(2, b"watches")
-    assert worker.answered() == 2
-    worker.send(3, b"y")
-    assert worker.answered() == 3
+    worker.ask(1)
+    worker.ask(2, b"watches")
+    worker.ask(3)
     worker.end()
 
-    assert heard == [True]
-    assert worker.ran == [(b"x", "main"), (b"watches", "main"), (b"y", "main")]
+    assert worker.ran == [(b"x", "main"), (b"watches", "main"), (b"x", "main")]
 
 
 def test_what_was_said_before_somebody_asked_is_known_at_once() -> None:
-    heard: list[bool] = []
-
     def act(worker: Worker, body: bytes) -> None:
         worker.front.send(Cancel(1, 0))
         worker.loop.read_apart()
-        heard.append(worker.is_cancelled(1))
+        assert worker.is_cancelled(1)
 
     worker = Worker(act)
-    worker.send(1, b"x")
-    assert worker.answered() == 1
+    worker.ask(1)
     worker.end()
-
-    assert heard == [True]
 
 
 def test_another_thread_may_need_it_while_the_commands_are_waited_for() -> None:
-    heard: list[bool] = []
-
-    def act(worker: Worker, body: bytes) -> None:
-        worker.front.send(Cancel(1, 0))
-        heard.append(becomes(lambda: worker.is_cancelled(1)))
-
-    worker = Worker(act)
-    assert becomes(worker.loop._reading.locked)
+    worker = Worker(lambda worker, body: worker.hears_while_it_runs(1))
+    eventually(worker.loop._reading.locked, "the commands being read", within=20)
     worker.loop.read_apart()
-    worker.send(1, b"x")
-    assert worker.answered() == 1
+    worker.ask(1)
     worker.end()
 
-    assert heard == [True] and worker.ran == [(b"x", "main")]
+    assert worker.ran == [(b"x", "main")]
 
 
-def test_another_thread_may_need_it_while_a_batch_runs() -> None:
-    heard: list[bool] = []
-
+def test_another_thread_may_need_it_while_a_batch_lets_others_join(monkeypatch: pytest.MonkeyPatch) -> None:
     def act(worker: Worker, body: bytes) -> None:
-        if body == b"x":
-            other = threading.Thread(target=worker.loop.read_apart)
-            other.start()
-            other.join(20)
-            worker.front.send(Cancel(1, 0))
-            heard.append(becomes(lambda: worker.is_cancelled(1)))
+        poll = worker.inbox.poll
+
+        def poll_meanwhile() -> Any:
+            monkeypatch.undo()
+            elsewhere(worker.loop.read_apart)
+            return poll()
+
+        monkeypatch.setattr(worker.inbox, "poll", poll_meanwhile)
+        worker.home.start(lambda: None)
+        worker.hears_while_it_runs(1)
 
     worker = Worker(act)
-    worker.send(1, b"x")
-    assert worker.answered() == 1
-    worker.send(2, b"y")
-    assert worker.answered() == 2
+    worker.ask(1)
     worker.end()
 
-    assert heard == [True] and [name for _, name in worker.ran] == ["main", "main"]
 
-
-def test_a_program_that_is_watched_is_so_from_the_beginning() -> None:
-    worker = Worker(lambda worker, body: None, is_watched=True)
-    assert becomes(lambda: worker.loop._is_apart)
-    worker.send(1, b"x")
-    assert worker.answered() == 1
+@pytest.mark.parametrize("fields", [{"is_watched": True}, {"instances": 2}])
+def test_some_programs_are_watched_from_the_beginning(fields: dict[str, Any]) -> None:
+    worker = Worker(lambda worker, body: worker.hears_while_it_runs(1), **fields)
+    worker.ask(1)
     worker.end()
 
     assert worker.ran == [(b"x", "main")]
@@ -253,22 +246,18 @@ def test_the_end_of_the_stream_ends_it_and_nonsense_is_raised(is_apart: bool) ->
 
 
 def test_a_client_that_left_before_its_batch_began_is_known_to_have() -> None:
-    known: list[bool] = []
     may_go = threading.Event()
 
     def act(worker: Worker, body: bytes) -> None:
-        if body == b"first":
-            assert may_go.wait(20)
-        else:
-            known.append(worker.is_cancelled(2))
+        assert may_go.wait(20) if body == b"first" else worker.is_cancelled(2)
 
     worker = Worker(act)
     worker.send(1, b"first")
-    assert becomes(lambda: bool(worker.ran))
+    eventually(lambda: bool(worker.ran), "the first batch running", within=20)
     worker.send(2, b"second")
     worker.front.send(Cancel(2, 0))
     may_go.set()
     assert [worker.answered() for _ in range(2)] == [1, 2]
     worker.end()
 
-    assert known == [True]
+    assert [body for body, _ in worker.ran] == [b"first", b"second"]
