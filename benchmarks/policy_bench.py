@@ -137,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer settings, shorter runs")
     parser.add_argument(
-        "--curve", action="append", help="cost curve; may be repeated (rtx3090, h200, flat, weak, echo)"
+        "--curve", action="append", help="cost curve; may be repeated (rtx3090, h200, flat, weak, dented, echo)"
     )
     parser.add_argument("--only", default="", help="workloads whose name begins so, such as volleys")
     parser.add_argument("--instances", type=int, default=1)
@@ -158,7 +158,7 @@ def main() -> None:
             return dict(track(results, what, len(jobs), console=console, disable=not console.is_terminal))
 
         cells: list[Cell] = []
-        for name in options.curve or ["rtx3090", "h200", "flat", "weak"]:
+        for name in options.curve or ["rtx3090", "h200", "flat", "weak", "dented"]:
             cells += bench(name, options.instances, effort, run_all)
             text = as_markdown(cells) + f"\n{len(effort.settings)} settings, {time.perf_counter() - began:.0f} s.\n"
             text += f"{machine()}; {time.strftime('%Y-%m-%d')}; `{command}`\n"

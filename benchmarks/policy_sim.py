@@ -22,6 +22,7 @@ CURVES_MS: dict[str, dict[int, float]] = {
     "h200": {1: 3.84, 4: 4.10, 8: 5.75, 16: 5.96, 32: 10.4, 64: 18.9, 128: 35.9, 256: 69.3},
     "flat": {1: 20.1, 256: 45.6},  # launch-bound: 20 + 0.1 n
     "weak": {8: 140, 16: 260, 32: 440, 64: 1040},  # 32 is the most efficient size
+    "dented": {1: 2.2, 2: 6.0, 4: 8.0, 7: 9.0, 8: 6.8, 16: 9.0, 32: 12.0, 64: 17.0, 256: 51.0},  # an MLP on a CPU
     "echo": {1: 0.08, 32: 0.2, 256: 1.1},  # so cheap that no timer can help
 }
 NOISE = 0.05  # of a batch's duration

@@ -14,7 +14,7 @@ A hold is planned once, when an instance is free and rows wait, and has an end t
 | spacing-over |                                                          | that hold's time ended                    |
 | oldest       |                                                          | the volley that came first, not the next  |
 | deadline     |                                                          | a smaller batch, so the head is saved     |
-| probe        |                                                          | after many refusals one goes, to learn    |
+| probe        |                                                          | a size not tried, or refused often: learn |
 
 Bounds of a hold, in seconds: `return` 0.8 of the server time that merging saves, counted from the answer; `volley`
 half of t(1); `spacing` the time until the next instance frees; none ends after the head's deadline can be met, and
@@ -116,6 +116,8 @@ class Adaptive:
             cap = verdict
         reason = "idle"
         if rows >= cap:
+            if 0 < curve.beyond <= rows and self._has_time_for(curve.beyond, lane, now):
+                return Leave(curve.beyond, "probe")
             reason = "full" if cap == curve.cap else "deadline"
         else:
             plan = self._plan_for(lane, fleet, now)
@@ -124,8 +126,8 @@ class Adaptive:
                     return Hold(plan.until, plan.reason)
                 reason = "full" if rows >= plan.size else plan.reason + "-over"
         if fleet.size > 1 or now <= self._last_deadline:
-            return Leave(min(cap, self._wanted(rows, fleet, now)), reason)
-        most = self._round_share(rows) if rows >= cap else rows
+            return Leave(self._first_of(min(cap, self._wanted(rows, fleet, now))), reason)
+        most = self._round_share(rows) if rows >= cap else self._first_of(rows)
         count = self._oldest(lane, most, now)
         return Leave(count, reason if count == most else "oldest")
 
@@ -281,6 +283,10 @@ class Adaptive:
             rows = rows_for_one(self.curve.seconds, slots, rows, self.rate, self._is_loop)
         return min(rows, self.curve.cap)
 
+    def _first_of(self, rows: int) -> int:
+        """Rows to begin with of those that would leave together; what is cheap is not parted."""
+        return self.curve.first_of(rows) if self.curve.seconds[rows] > CHEAP else rows
+
     def _round_share(self, rows: int) -> int:
         """Rows that the only instance starts with when there are enough: the cap, or an even share of a closed loop."""
         due = self.returns.expected()
@@ -313,6 +319,13 @@ class Adaptive:
         plan = self._plan
         if plan is not None:
             plan.until = min(plan.until, request.deadline - MARGIN * self._predict(plan.size))
+
+    def _has_time_for(self, rows: int, lane: Lane, now: float) -> bool:
+        """Whether a batch of so many would be in time for everybody in it."""
+        if now > self._last_deadline:
+            return True
+        ends = now + MARGIN * self._predict(rows)
+        return all(lane[index].deadline >= ends for index in range(min(rows, len(lane))))
 
     def _saving(self, lane: Lane, fleet: Fleet, now: float) -> Decision | int:
         """Refuse what cannot be saved, or give the most rows that save the head."""

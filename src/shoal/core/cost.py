@@ -1,7 +1,9 @@
 """CostCurve: how many seconds a batch of n rows takes, learned from the batches that ended.
 
 Durations are kept as running means per size: every size up to 8 rows, then four sizes per octave. Between the sizes
-seen the curve is a straight line, and it never falls. From it follows `cap`, the most rows worth sending together.
+seen the curve is a straight line, and it never falls. From it follows `cap`, the most rows worth sending together;
+`first_of`, how many of a few rows to begin with, where two or three together take longer than one after the other; and
+`beyond`, a size that nobody tried and that a long queue should try once, for sizes between may be slow by themselves.
 What slows all sizes alike, such as a neighbour on the same cores, is kept apart from them as `pace`: it passes, and a
 size that was not tried meanwhile must not be remembered as slow.
 The curve owns no clock; what is told late is learned late.
@@ -33,6 +35,8 @@ LEAP: Final = 16.0  # the most it changes by that: a worker that stood still for
 PASSING: Final = 4.0  # times slower or faster that may pass; what is beyond is laid to the sizes themselves
 LEAST: Final = 1e-6  # seconds; nothing is faster
 TRUSTED: Final = 3  # batches of a size before it has a say
+APART: Final = 0.95  # of the time together, what rows must take one after the other to be parted
+HOPE: Final = 0.5  # of the best rows a second that the largest size must reach for larger ones to be worth a try
 
 
 class Point:
@@ -78,9 +82,12 @@ class CostCurve:
         self.limit = limit
         self.cap = min(COLD_CAP, limit)
         self.seconds: list[float] = []  # by rows, 0 to limit; empty while nothing is known
+        self.beyond = 0  # rows of a batch larger than all that were tried, for a queue as long; 0: not worth it
         self.pace = 1.0  # how many times slower all sizes are now than their points say
         self._fitted_pace = 1.0
         self._points: dict[int, Point] = {}
+        self._first = list(range(EXACT + 1))  # how many of so few rows leave first
+        self._least = [0.0] * (EXACT + 1)  # seconds for so few, parted where that is shorter
         self._chosen = 0  # key of the size `cap` comes from
         self._unfitted = 0
         self._ratios: deque[float] = deque(maxlen=WITNESSES)
@@ -120,9 +127,17 @@ class CostCurve:
     def total(self, rows: int) -> float:
         """Server time for `rows` in batches of at most `cap`."""
         if rows <= self.cap:
-            return self.seconds[rows] if rows else 0.0
+            return self._alone(rows)
         full, rest = divmod(rows, self.cap)
-        return full * self.seconds[self.cap] + (self.seconds[rest] if rest else 0.0)
+        return full * self.seconds[self.cap] + self._alone(rest)
+
+    def first_of(self, rows: int) -> int:
+        """How many of the rows that wait leave first: all, or fewer where one after the other they take less time."""
+        return self._first[rows] if rows <= EXACT else rows
+
+    def _alone(self, rows: int) -> float:
+        """Server time for rows that nobody else joins."""
+        return self._least[rows] if rows <= EXACT else self.seconds[rows]
 
     def fitting(self, seconds: float) -> int:
         """Rows of the largest batch that ends within `seconds`; below 1 when none does."""
@@ -174,6 +189,20 @@ class CostCurve:
     def _tabulate(self) -> None:
         self._fitted_pace = self.pace
         self.seconds = interpolate(self.profile(), self.limit)
+        self._part()
+
+    def _part(self) -> None:
+        """Find out which few rows are better sent one after the other: only sizes that were tried, and lately."""
+        seconds, points = self.seconds, self._points
+        for rows in range(1, min(EXACT, self.limit) + 1):
+            self._first[rows], self._least[rows] = rows, seconds[rows]
+            point = points.get(rows)
+            if point is None or not point.is_trusted or point.samples < AGED:
+                continue
+            for first in range(1, rows):
+                apart = seconds[first] + self._least[rows - first]
+                if apart < min(self._least[rows], APART * seconds[rows]):
+                    self._first[rows], self._least[rows] = first, apart
 
     def _choose(self) -> None:
         """Pick the size of most rows a second; the largest wins a tie, the old one wins against little gain."""
@@ -190,6 +219,10 @@ class CostCurve:
         rows = points[self._chosen].rows
         wanted = max(COLD_CAP, int(REACH * rows)) if self._chosen == largest else round(rows)
         self.cap = min(self.limit, wanted)
+        self.beyond = 0
+        if self._chosen != largest and speeds[largest] >= HOPE * speeds[best]:
+            size = min(self.limit, max(COLD_CAP, int(REACH * points[largest].rows)))
+            self.beyond = size if key_of(size) > largest else 0
 
 
 def clamped(factor: float, most: float) -> float:

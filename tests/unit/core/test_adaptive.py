@@ -28,6 +28,61 @@ def test_no_batch_is_larger_than_the_cap() -> None:
     assert server.decide() == Leave(4, "full")
 
 
+def dented() -> Adaptive:
+    """Knows a model that takes longer for two or three together than for one after the other, and no larger size."""
+    policy = Adaptive()
+    for _ in range(20):
+        for rows, seconds in ((1, 0.0022), (2, 0.0060), (3, 0.0078)):
+            policy.curve.learn(rows, seconds)
+    return policy
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+def test_two_that_are_faster_one_after_the_other_leave_so(instances: int) -> None:
+    server = Server(dented(), instances)
+    server.arrive()
+    server.arrive()
+
+    assert server.decide() == Leave(1, "full")
+
+
+def test_a_queue_that_singles_cannot_work_off_is_tried_in_a_size_that_nobody_tried() -> None:
+    server = Server(dented())
+    for _ in range(11):
+        server.arrive()
+    assert server.decide() == Leave(1, "full")
+    server.arrive()
+    assert server.decide() == Leave(12, "probe")
+
+    for _ in range(3):
+        for _ in range(12):
+            server.arrive()
+        server.end(server.leave(), 0.0075)
+
+    assert server.policy.curve.cap > 12
+
+
+def test_nobody_is_late_for_the_sake_of_learning() -> None:
+    server = Server(dented())
+    for patience in [1.0] * 6 + [0.02] + [1.0] * 13:
+        server.arrive(patience=patience)
+
+    decision = server.decide()
+
+    assert isinstance(decision, Leave)
+    assert decision.reason != "probe"
+
+
+@pytest.mark.parametrize("load", [Workload("poisson", 0.1), Workload("poisson", 0.3)], ids=str)
+def test_a_dent_in_the_curve_keeps_nobody_who_starts_cold_from_larger_batches(load: Workload) -> None:
+    world = World(curve("dented"), load, 1, 7)
+
+    cold = Simulation(world, Adaptive()).run(6000)
+    greedy = Simulation(World(curve("dented"), load, 1, 7), Triton(256, 0.0)).run(6000)
+
+    assert cold.p99 < 1.1 * greedy.p99
+
+
 def test_clients_that_come_straight_back_are_waited_for_and_ride_together() -> None:
     server = Server(Adaptive(profile=FLAT))
     server.loop(clients=3, rounds=20)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from shoal.core.cost import COLD_CAP, LEAP, LEAST, PASSING, CostCurve, interpolate, key_of, never_falling
 
 FLAT = {1: 0.0201, 256: 0.0456}
+DENTED = {1: 0.0022, 2: 0.0060, 3: 0.0078, 4: 0.0080}  # two together take longer than one after the other
 PEAKED = {8: 0.140, 16: 0.260, 32: 0.440, 64: 1.040}  # 32 rows are the most efficient
 
 
@@ -265,3 +266,61 @@ def test_a_smaller_size_is_not_tried_out_of_mere_curiosity() -> None:
     for _ in range(200):
         curve.learn(32, 0.032)
         assert curve.cap == 64
+
+
+def test_a_few_rows_leave_one_after_the_other_where_together_they_take_longer() -> None:
+    curve = taught(CostCurve(256), DENTED)
+
+    assert [curve.first_of(rows) for rows in range(1, 10)] == [1, 1, 1, 4, 5, 6, 7, 8, 9]
+    assert curve.total(3) == pytest.approx(0.0066)
+
+
+def test_a_size_that_was_tried_too_seldom_or_long_ago_is_not_parted() -> None:
+    curve = CostCurve(256)
+    for _ in range(20):
+        curve.learn(1, 0.0022)
+    for _ in range(2):
+        curve.learn(2, 0.0060)
+        assert curve.first_of(2) == 2
+    curve.learn(2, 0.0060)
+    assert curve.first_of(2) == 1
+
+    batches = 0
+    while curve.first_of(2) == 1:
+        curve.learn(1, 0.0022)
+        batches += 1
+    assert 500 < batches < 5000, "now and then it is tried again, for the model may have changed"
+
+
+@given(st.dictionaries(st.integers(1, 12), st.floats(1e-4, 0.1), min_size=1), st.integers(1, 64), st.integers(3, 6))
+def test_parting_takes_no_longer_than_going_together(costs: dict[int, float], limit: int, times: int) -> None:
+    curve = taught(CostCurve(limit), {rows: cost for rows, cost in costs.items() if rows <= limit}, times)
+
+    for rows in range(1, limit + 1) if curve.is_known else ():
+        first, took, left = curve.first_of(rows), 0.0, rows
+        assert 1 <= first <= rows
+        while left:
+            took += curve.seconds[curve.first_of(left)]
+            left -= curve.first_of(left)
+        assert took <= curve.seconds[rows] * (1 + 1e-9)
+
+
+def test_a_long_queue_tries_sizes_beyond_a_dent() -> None:
+    curve = taught(CostCurve(256), {1: 0.0022, 2: 0.0060, 3: 0.0078})
+    assert curve.cap == 1, "of what was tried, one by one is fastest"
+
+    for size in (12, 48, 192):
+        cap = curve.cap
+        assert curve.beyond == size if cap == 1 else cap >= size
+        for _ in range(3):
+            curve.learn(size, 0.007 + 0.0002 * size)
+    assert curve.cap == 256
+
+
+@pytest.mark.parametrize(("seconds", "beyond"), [(0.030, 32), (0.060, 0)])
+def test_larger_sizes_are_tried_unless_the_largest_is_far_from_the_best(seconds: float, beyond: int) -> None:
+    assert taught(CostCurve(256), {1: 0.0022, 8: seconds}).beyond == beyond
+
+
+def test_nothing_is_beyond_the_limit() -> None:
+    assert taught(CostCurve(8), {1: 0.0022, 8: 0.030}).beyond == 0

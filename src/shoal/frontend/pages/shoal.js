@@ -54,7 +54,7 @@ const WHY = {
   single: "the model takes one at a time",
   rerun: "it was run again after a failure",
   sequence: "it was its sequences' turn",
-  probe: "somebody had to try whether deadlines can be met",
+  probe: "somebody had to try how long such a batch takes",
   ensemble: "its steps are run by other models",
 };
 
