@@ -16,9 +16,10 @@ from shoal.tensor import Answer, Head
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Item
 from shoal.worker.batch import Slice
-from shoal.worker.handler import Bound, Emit, Requests
+from shoal.worker.handler import Bound, Emit
 from shoal.worker.items import Written
 from shoal.worker.outlet import outlet
+from shoal.worker.requests import Requests
 
 DTYPES: dict[str, Any] = {
     "BOOL": np.dtype(np.bool_),
