@@ -16,10 +16,9 @@ from shoal.tensor import Answer, Head
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Item
 from shoal.worker.batch import Slice
-from shoal.worker.handler import Bound, Emit
+from shoal.worker.handler import Bound
 from shoal.worker.items import Written
 from shoal.worker.outlet import outlet
-from shoal.worker.requests import Requests
 
 DTYPES: dict[str, Any] = {
     "BOOL": np.dtype(np.bool_),
@@ -212,7 +211,12 @@ Output = tuple[str, str, Sequence[int], bytes | memoryview]  # name, datatype, s
 def answer(outputs: Sequence[Output], parameters: dict[str, Any] | None = None) -> Written:
     """Make the answer that carries these tensors."""
     heads = [Head(name, datatype, list(shape), len(data)) for name, datatype, shape, data in outputs]
-    return Written(outlet.join(tensor.pieces(Answer(heads, parameters or {}), [data for _, _, _, data in outputs])))
+    return answered(Answer(heads, parameters or {}), [data for _, _, _, data in outputs])
+
+
+def answered(head: Answer, data: Sequence[bytes | memoryview]) -> Written:
+    """Put an answer together, in shared memory where it is large."""
+    return Written(outlet.join(tensor.pieces(head, data)), tensor.ANSWER)
 
 
 def datatype_of(name: str, array: Any, expected: str) -> str:
@@ -229,31 +233,8 @@ def datatype_of(name: str, array: Any, expected: str) -> str:
     return found
 
 
-class _Said:
-    """What is said of every answer: that it is tensors."""
-
-    status = 200
-    reason = ""
-    content_type = tensor.ANSWER
-    headers: list[tuple[str, str]] = []  # noqa: RUF012  # never changed
-
-
-_SAID = _Said()
-
-
-def _say(item: Item) -> _Said:
-    return _SAID
-
-
 class Tensors(Bound):
-    """The batch at hand, whose answers are tensors."""
-
-    def enter(self, requests: Requests, emit: Emit) -> None:
-        """Make these the batch at hand."""
-        requests.show_as(_say)
-        for index in range(len(requests)):
-            requests.view(index)
-        super().enter(requests, emit)
+    """The batch at hand, as a backend of tensors looks at it."""
 
     @property
     def cut(self) -> Slice | None:

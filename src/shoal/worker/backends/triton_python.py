@@ -148,9 +148,9 @@ class Model:
     def _run_batch(self, batch: Pairs) -> None:
         """Run requests and answer them; those that are to be run again are, after what waits already."""
         try:
-            with calls.within(_scope(batch, holds=True)):
+            with _scope(batch, holds=True):
                 result = self._call([request for _, request in batch])
-                if inspect.isawaitable(result):
+                if not isinstance(result, list) and inspect.isawaitable(result):
                     errands.watch()  # it may wait for what others do
                     result = self._loop.run(result).result()
             _answer(batch, result)
@@ -176,7 +176,7 @@ class Model:
     def _begin(self, batch: Pairs) -> None:
         scope = _scope(batch, holds=True)
         try:
-            with calls.within(scope):
+            with scope:
                 result = self._call([request for _, request in batch])
                 if inspect.isawaitable(result):
                     scope.holds = False  # the next batch begins before it has ended
