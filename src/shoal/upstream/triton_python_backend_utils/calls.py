@@ -11,7 +11,7 @@ from shoal.upstream.triton_python_backend_utils.errors import ErrorCode, TritonE
 from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
 from shoal.upstream.triton_python_backend_utils.tensor import Tensor
 from shoal.wire.messages import Failure, Order
-from shoal.worker.backends.tensors import Received
+from shoal.worker.backends.received import Received
 from shoal.worker.errands import CANCELLED, TICK, Errand, Heard, Make, errands
 
 ONLY_EXECUTE = "BLS is only supported during the 'execute' function."
