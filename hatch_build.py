@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# What the front process runs for every request and every batch, and what such code calls: modules that call each other
-# are compiled together. Left out: what runs seldom (settings, management, pages), what mostly waits (pools, listeners),
-# modules with structures of msgspec (a compiled class keeps too little of its annotations), and the worker, whose
-# time is the model's. A class that others inherit from is compiled together with all of them, or not at all.
+# What the front process and a worker run for every request and every batch, and what such code calls: modules that call
+# each other are compiled together. Left out: what runs seldom (settings, management, pages), what mostly waits (pools,
+# listeners), modules with structures of msgspec (a compiled class keeps too little of its annotations), and what users
+# see of a worker (Handler, Context, the modules of other servers): they inherit from it and hang their own things on
+# it. A class that others inherit from is compiled together with all of them, or not at all.
 COMPILED: Final = {
     "core": (
         "adaptive batch batcher ceiling choice cohort continuous cost cuts levels line model order pace poison "
@@ -28,6 +29,8 @@ COMPILED: Final = {
     "series": "recorder values",
     "pool": "link",
     "wire": "channel memory tray",
+    "worker": "batch failures home items main outlet pipeline requests streams",
+    "worker/backends": "tensors triton_python triton_replies",
     "frontend": "budget exchange http hub incoming known mms noted phase refusals routes server timing",
     "frontend/kserve": "calls desk infer plan requests routes values",
     "frontend/grpc": "calls kserve kserve_calls kserve_tensors raw repeats",

@@ -16,10 +16,20 @@ SOURCES = ROOT / "src"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 LIMIT = 600  # s for what a busy machine compiles
 pytestmark = pytest.mark.timeout(LIMIT)
+WORKER = (  # tests of what a batch passes in its process
+    *("continuous", "errands", "failures", "gathered", "handler", "home", "items", "later", "outlet", "pipeline"),
+    *("pipeline_threads", "proof", "streams", "upstream_answers", "upstream_context"),
+)
+BACKENDS = ("merging", "sequences", "tensors", "triton_calls", "triton_replies", "triton_utils")
 # Tests that neither put something in the place of a module's own names nor inherit from its classes: of a compiled
 # module neither is possible. With the server's own front: two in front of it are the same modules again.
 PASSED = {
     "the rules": ["tests/properties", "-k", "not frozen_at_a_wrong_curve"],
+    "a worker": [
+        *(f"tests/unit/worker/test_{name}.py" for name in WORKER),
+        *(f"tests/unit/worker/backends/test_{name}.py" for name in BACKENDS),
+        *("-k", "not while_a_batch_lets_others_join and not waits_for_the_collector"),
+    ],
     "http": ["tests/process/test_http_api.py", "-k", "alone"],
     "v2 over http and grpc": ["tests/process/test_kserve.py"],
     "faults": ["tests/process/test_server_faults.py", "-k", "alone and (killing or crashes or hung or sigterm)"],

@@ -15,10 +15,11 @@ from shoal.payload import Buffer
 from shoal.wire.messages import Answered, Ended, Failure, Item, Piece, Pieces, Run
 from shoal.wire.tray import LARGE, Laid
 from shoal.worker import failures
-from shoal.worker.handler import Requests, Said
+from shoal.worker.handler import RequestView
 from shoal.worker.items import type_name, write
 from shoal.worker.outlet import outlet
 from shoal.worker.program import COLUMNS, Stage
+from shoal.worker.requests import Requests, Said
 
 
 class Sender(Protocol):
@@ -153,7 +154,7 @@ class Slice:
         self.places = places  # where in the batch each value of the data belongs
         self.items = items
         self.start = start  # where its bytes begin behind the message
-        self.requests = Requests(items)
+        self.requests = Requests(items, RequestView)
         self.data: Any = None
         self.later: Later | None = None  # lets its answers begin, where they come after its last stage
         self.leave: Callable[[Slice], None] | None = None  # who sees it off after those; None: they are waited for

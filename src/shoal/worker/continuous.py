@@ -13,9 +13,10 @@ from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Pieces
 from shoal.worker import failures
 from shoal.worker.batch import STREAMED, Answer, Batch, Outcome, Slice, piece, rows_of
-from shoal.worker.handler import Requests
+from shoal.worker.handler import RequestView
 from shoal.worker.pipeline import Done, apart
 from shoal.worker.program import Program
+from shoal.worker.requests import Requests
 
 NEXT = "ts_stream_next"  # the header that says whether a piece is followed by another
 MORE, LAST = "true", "false"
@@ -81,7 +82,7 @@ class Continuous:
         self._done = done
         self._arrivals = arrivals
         self._rows: list[Row] = []  # in the order they came
-        self._requests = Requests(())  # theirs, in the step at hand
+        self._requests = Requests((), RequestView)  # theirs, in the step at hand
 
     def start(self) -> None:
         """Nothing to start."""
@@ -114,7 +115,7 @@ class Continuous:
     def _step(self) -> None:
         """Call the handler once for all; an error is everybody's."""
         rows = list(self._rows)
-        self._requests = Requests([row.cut.items[0] for row in rows])
+        self._requests = Requests([row.cut.items[0] for row in rows], RequestView)
         results: Sequence[Any]
         started = perf_counter()
         try:

@@ -5,15 +5,15 @@ import gc
 import logging
 import sys
 import traceback
-from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.wire.messages import Failure
 from shoal.worker.handler import Unreadable
 
 OUT_OF_RESOURCES = 507
-_HERE = str(Path(__file__).parent)
+OURS: Final = "shoal.worker."  # begins the names of the modules that users' code is called from
 _log = logging.getLogger("shoal.worker")
 # of torch, its allocators and libraries, and of onnxruntime
 _NO_MEMORY = (
@@ -119,7 +119,9 @@ def trimmed(error: BaseException) -> str:
 
 def _is_ours(frame: TracebackType) -> bool:
     name = frame.tb_frame.f_code.co_filename
-    return name.startswith((_HERE, "<frozen ")) or (name.startswith(sys.base_prefix) and "/asyncio/" in name)
+    if name.startswith("<frozen ") or (name.startswith(sys.base_prefix) and "/asyncio/" in name):
+        return True
+    return str(frame.tb_frame.f_globals.get("__name__")).startswith(OURS)  # a compiled module's file is another
 
 
 def _chosen_status(error: BaseException) -> int | None:

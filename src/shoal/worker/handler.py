@@ -6,12 +6,13 @@ requests is always about the batch that the calling thread works on: stages of s
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
 from shoal.config.model import ModelConfig
 from shoal.errors import InvalidInput
 from shoal.version import __version__
 from shoal.wire.messages import Item
+from shoal.worker.requests import Requests
 
 UNREADABLE = (ValueError, TypeError, LookupError, OSError, EOFError, SyntaxError)  # UnicodeError is a ValueError
 
@@ -139,80 +140,6 @@ class RequestView:
         return _look_up(self._response_headers, key)
 
 
-class Said(Protocol):
-    """What a handler said about an answer."""
-
-    @property
-    def status(self) -> int:
-        """The status it chose."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """The reason phrase it chose; empty when it chose none."""
-        ...
-
-    @property
-    def content_type(self) -> str:
-        """The content type it chose; empty when it chose none."""
-        ...
-
-    @property
-    def headers(self) -> list[tuple[str, str]]:
-        """The headers it chose, without the content type."""
-        ...
-
-
-class Requests:
-    """The requests of a batch or micro-batch, in the order of the data its handler sees; looked at when asked for."""
-
-    __slots__ = ("_items", "_make", "_views")
-
-    def __init__(
-        self,
-        items: Sequence[Item],
-        views: list[Any] | None = None,
-        make: Callable[[Item], Said] = RequestView,
-    ) -> None:
-        self._items = items
-        self._views = views
-        self._make = make
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def is_untouched(self) -> bool:
-        """Whether no handler asked for or said anything."""
-        return self._views is None
-
-    def show_as(self, make: Callable[[Item], Said]) -> None:
-        """Let handlers see something else than a RequestView."""
-        self._make = make
-
-    def id(self, index: int) -> str:
-        """The id of one of them."""
-        return self._items[index].id.decode("latin-1")
-
-    def view(self, index: int) -> Any:
-        """One of them."""
-        if self._views is None:
-            self._views = [None] * len(self._items)
-        view = self._views[index]
-        if view is None:
-            view = self._views[index] = self._make(self._items[index])
-        return view
-
-    def said(self, index: int) -> Said | None:
-        """One of them if a handler touched it."""
-        return None if self._views is None else self._views[index]
-
-    def keep(self, indices: Sequence[int]) -> "Requests":
-        """Only these of them."""
-        views = None if self._views is None else [self._views[index] for index in indices]
-        return Requests([self._items[index] for index in indices], views, self._make)
-
-
 Emit = Callable[[Sequence[Any]], None]
 AtHand = tuple[Requests, Emit]
 
@@ -221,7 +148,7 @@ def _emit_nothing(results: Sequence[Any]) -> None:
     raise RuntimeError("pieces can only be sent while a batch is at hand")
 
 
-NOTHING: AtHand = (Requests(()), _emit_nothing)
+NOTHING: AtHand = (Requests((), RequestView), _emit_nothing)
 
 
 class Bound:

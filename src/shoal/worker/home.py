@@ -24,14 +24,14 @@ class Home:
 
     def __init__(self) -> None:
         self.pull: Callable[[], None] = nothing
-        self._thread = threading.get_ident()
+        self._owner = threading.get_ident()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._is_running = False
         self._is_left = False
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Run it there and give its result, or raise what it raised; who is there already runs it at once."""
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._owner:
             return function(*arguments)
         done: Done = SimpleQueue()
         self._jobs.put((function, arguments, done))
@@ -48,7 +48,7 @@ class Home:
         """Run it there, once all that has come before is through: now, where a batch runs there without a server."""
         self.pull()
         self.put(function, *arguments)
-        if not self._is_running and threading.get_ident() == self._thread:
+        if not self._is_running and threading.get_ident() == self._owner:
             self.run()
 
     def run(self) -> None:

@@ -33,9 +33,10 @@ _POSITION = re.compile(r"(?:JSON is malformed: )?(.*) \(byte (\d+)\)")
 
 
 class Written(NamedTuple):
-    """A result whose bytes are made already; no content type is said of it unless its handler chose one."""
+    """A result whose bytes are made already; where it says no content type, its handler may have chosen one."""
 
     body: Buffer | Laid
+    content_type: str = ""
 
 
 def read_native(
@@ -125,7 +126,7 @@ def write(value: Any) -> tuple[Buffer | Laid, str]:
     if isinstance(value, bytes | bytearray):
         return value, BYTES_TYPE
     if type(value) is Written:
-        return value.body, ""
+        return value.body, value.content_type
     try:
         if isinstance(value, str):
             return value.encode(), TEXT_TYPE

@@ -137,38 +137,43 @@ class Gathered:
         self._arena = arena
         self._leave = partial(_leave, done)
         self._waiting = Hop(2)
+        stages = program.stages
+        middle = next((column for column, stage in enumerate(stages) if stage.would_wait is not None), len(stages))
+        self._head, self._tail = stages[:middle], stages[middle:]  # what never waits, and the rest
 
     def start(self) -> None:
         """Start the thread that waits; it ends with the process."""
-        if any(stage.would_wait is not None for stage in self._program.stages):
+        if self._tail:
             threading.Thread(target=self._wait, name="waiting", daemon=True).start()
 
     def submit(self, batch: Batch) -> None:
         """Let it run there, whole, in its turn."""
         for cut in batch.slices(0):
             cut.leave = self._leave
-            self._home.put(self._run, cut, 0)
+            self._home.put(self._run, cut)
 
-    def _run(self, cut: Slice, column: int) -> None:
-        """Run the stages from this one on."""
-        for stage in self._program.stages[column:]:
-            if stage.would_wait is not None and not column and stage.would_wait(cut.data):
-                self._waiting.put(cut)
-                return
-            run_stages(cut, (stage,), self._program, self._arena)
-            if cut.later is not None:
-                return  # it leaves with its last answer
-            if not cut.places:
-                break
-        self._leave(cut)
+    def _run(self, cut: Slice) -> None:
+        """Run all stages; from the one on that would wait, on the other thread."""
+        run_stages(cut, self._head, self._program, self._arena)
+        if cut.later is not None:
+            return  # it leaves with its last answer
+        if not cut.places or not self._tail:
+            self._leave(cut)
+        elif (would_wait := self._tail[0].would_wait) is not None and would_wait(cut.data):
+            self._waiting.put(cut)
+        else:
+            self._end(cut)
+
+    def _end(self, cut: Slice) -> None:
+        run_stages(cut, self._tail, self._program, self._arena)
+        if cut.later is None:
+            self._leave(cut)
 
     def _wait(self) -> None:
-        stages = self._program.stages
-        column = next(column for column, stage in enumerate(stages) if stage.would_wait is not None)
         while True:
             cut = self._waiting.get()
             try:
-                self._run(cut, column)
+                self._end(cut)
             except BaseException:  # a defect of ours: the thread lives
                 _log.exception("a batch could not be answered")
 
@@ -202,20 +207,20 @@ def run_stages(
     poll: Poll = nothing_to_poll,
 ) -> None:
     """Run a slice through these stages; it is left with what is alive, and with nobody once all have ended."""
+    started = perf_counter()
     for stage in stages:
-        started = perf_counter()
         try:
             _run_stage(cut, stage, program, arena, poll)
         except BaseException as error:  # SystemExit too: user code does not end the worker
             cut.fail(error, stage.label)
-        finally:
-            program.context.leave()
-            cut.spend(stage, perf_counter() - started)
-        if cut.later is not None:
-            cut.later(cut, stage)
-            return
-        if not cut.places:
-            return
+        ended = perf_counter()
+        cut.spend(stage, ended - started)
+        started = ended
+        if cut.later is not None or not cut.places:
+            break
+    program.context.leave()
+    if cut.later is not None:
+        cut.later(cut, stage)
 
 
 def apart(cut: Slice) -> list[Slice]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from shoal.wire.messages import Measure
-from shoal.worker.handler import Emit, Requests
+from shoal.worker.handler import Emit
 from shoal.worker.home import Home
 from shoal.worker.items import Reader
+from shoal.worker.requests import Requests
 
 StageName = Literal["preprocess", "inference", "postprocess"]
 COLUMNS: dict[StageName, int] = {"preprocess": 0, "inference": 1, "postprocess": 2}

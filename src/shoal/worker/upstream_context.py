@@ -17,7 +17,8 @@ from shoal.upstream.ts.metrics.metric_cache_yaml_impl import MetricsCacheYamlImp
 from shoal.upstream.ts.metrics.metric_type_enum import MetricTypes
 from shoal.upstream.ts.metrics.unit import word
 from shoal.wire.messages import Item, Measure
-from shoal.worker.handler import Bound, Emit, Requests, gpu_id
+from shoal.worker.handler import Bound, Emit, gpu_id
+from shoal.worker.requests import Requests
 from shoal.worker.upstream_answers import write
 
 STREAM_HEADER = "ts_stream_next"

@@ -7,14 +7,15 @@ import pytest
 from shoal.config.model import Batching
 from shoal.errors import InvalidInput
 from shoal.wire.messages import Item
-from shoal.worker.handler import Context, Handler, Requests, Unreadable, gpu_id
+from shoal.worker.handler import Context, Handler, RequestView, Unreadable, gpu_id
+from shoal.worker.requests import Requests
 from tests.unit.worker.making import config, context, nothing
 
 HEADERS = [(b"X-Trace", b"abc"), (b"accept", b"*/*")]
 
 
 def requests(*ids: bytes) -> Requests:
-    return Requests([Item([], number, [(b"X-Of", number), *HEADERS]) for number in ids])
+    return Requests([Item([], number, [(b"X-Of", number), *HEADERS]) for number in ids], RequestView)
 
 
 def test_a_context_tells_what_torchserve_tells() -> None:
@@ -58,7 +59,7 @@ def test_headers_and_ids_are_those_of_the_request_asked_for() -> None:
 
 def test_a_spelling_that_is_there_wins_over_another_case() -> None:
     made = context()
-    made.enter(Requests([Item([], b"", [(b"Key", b"1"), (b"key", b"2")])]), nothing)
+    made.enter(Requests([Item([], b"", [(b"Key", b"1"), (b"key", b"2")])], RequestView), nothing)
     assert (made.get_request_header(0, "key"), made.get_request_header(0, "KEY")) == ("2", "1")
 
 

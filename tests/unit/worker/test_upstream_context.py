@@ -10,14 +10,15 @@ from shoal.errors import HandlerFailed
 from shoal.upstream.ts.context import Context
 from shoal.upstream.ts.metrics.metric_type_enum import MetricTypes
 from shoal.wire.messages import Item, Measure, PartHead
-from shoal.worker.handler import Requests
+from shoal.worker.handler import RequestView
 from shoal.worker.items import Written
+from shoal.worker.requests import Requests
 from shoal.worker.upstream_context import Batches, Meter, OfMms, OfTorchServe, Processor
 from tests.unit.worker.making import config, nothing
 
 
 def requests(*ids: str) -> Requests:
-    return Requests([Item([PartHead("body", "", 1)], id.encode()) for id in ids])
+    return Requests([Item([PartHead("body", "", 1)], id.encode()) for id in ids], RequestView)
 
 
 @pytest.fixture

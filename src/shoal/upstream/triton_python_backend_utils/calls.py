@@ -1,9 +1,9 @@
 """Calls from inside a model: to other models, and to the repository that holds them."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar, Token
 from typing import Any
 
 from shoal import tensor
@@ -11,7 +11,7 @@ from shoal.upstream.triton_python_backend_utils.errors import ErrorCode, TritonE
 from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
 from shoal.upstream.triton_python_backend_utils.tensor import Tensor
 from shoal.wire.messages import Failure, Order
-from shoal.worker.backends.tensors import Received
+from shoal.worker.backends.received import Received
 from shoal.worker.errands import CANCELLED, TICK, Errand, Heard, Make, errands
 
 ONLY_EXECUTE = "BLS is only supported during the 'execute' function."
@@ -20,13 +20,24 @@ _EMPTY = InferenceResponse()
 
 
 class Scope:
-    """The batch that a call is made for: whether anybody waits for it, and whether it holds its instance."""
+    """The batch that a call is made for: whether anybody waits for it, and whether it holds its instance.
 
-    __slots__ = ("holds", "is_wanted")
+    Within it calls are made for this batch, also from the coroutines that are begun meanwhile.
+    """
+
+    __slots__ = ("_before", "holds", "is_wanted")
 
     def __init__(self, is_wanted: Callable[[], bool], *, holds: bool) -> None:
         self.is_wanted = is_wanted
         self.holds = holds
+        self._before: Token[Scope] | None = None
+
+    def __enter__(self) -> None:
+        self._before = _scope.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._before is not None, "it was entered"
+        _scope.reset(self._before)
 
 
 _OPEN = Scope(lambda: True, holds=False)  # of a thread that the model started itself
@@ -46,16 +57,6 @@ def loaded() -> None:
     """Let other models be called."""
     global _is_loaded
     _is_loaded = True
-
-
-@contextmanager
-def within(scope: Scope) -> Iterator[None]:
-    """Make calls for this batch, also from the coroutines that are begun meanwhile."""
-    token = _scope.set(scope)
-    try:
-        yield
-    finally:
-        _scope.reset(token)
 
 
 class Call:

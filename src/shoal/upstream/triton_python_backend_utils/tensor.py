@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.upstream.triton_python_backend_utils.errors import TritonModelException
 from shoal.worker.backends import tensors
-from shoal.worker.backends.tensors import Received
+from shoal.worker.backends.received import Received
 
 # The numbers that configurations and models know the types by.
 NUMBERS = {

@@ -7,7 +7,8 @@ import numpy as np
 from shoal.config.model import TensorSpec
 from shoal.config.scheduling import ControlKind, SequenceBatching
 from shoal.errors import LoadFailed
-from shoal.worker.backends.tensors import DTYPES, Asked
+from shoal.worker.backends.received import Asked
+from shoal.worker.backends.tensors import DTYPES
 
 CORRELATION = "CONTROL_SEQUENCE_CORRID"
 CORRELATION_TYPES = ("UINT64", "INT64", "UINT32", "INT32", "BYTES")

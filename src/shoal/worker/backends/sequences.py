@@ -19,8 +19,9 @@ from shoal.payload import Buffer
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Item
 from shoal.worker.backends.controls import ALONE, NOBODY, Mark, controls_of, mark_of
+from shoal.worker.backends.received import Asked, Received, Seat, asked_of
 from shoal.worker.backends.states import State, blank, fits, zeros
-from shoal.worker.backends.tensors import INTERNAL, Asked, Call, Received, Seat, array_of, asked_of, bytes_of
+from shoal.worker.backends.tensors import INTERNAL, Call, array_of, bytes_of
 from shoal.worker.batch import Slice
 from shoal.worker.items import Reader
 

@@ -10,7 +10,8 @@ import numpy as np
 from shoal import tensor
 from shoal.config.model import ModelConfig, TensorSpec
 from shoal.errors import InvalidInput, LoadFailed
-from shoal.worker.backends.tensors import DTYPES, Received, array_of
+from shoal.worker.backends.received import Received
+from shoal.worker.backends.tensors import DTYPES, array_of
 
 FOLDER = "initial_state"  # in the model's folder
 

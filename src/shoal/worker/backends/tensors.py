@@ -4,9 +4,8 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from shoal import tensor
@@ -15,8 +14,9 @@ from shoal.payload import Buffer
 from shoal.tensor import Answer, Head
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Item
+from shoal.worker.backends.received import Asked, Received, Seat, asked_of
 from shoal.worker.batch import Slice
-from shoal.worker.handler import Bound, Emit, Requests
+from shoal.worker.handler import Bound
 from shoal.worker.items import Written
 from shoal.worker.outlet import outlet
 
@@ -37,37 +37,11 @@ DTYPES: dict[str, Any] = {
     "BYTES": np.dtype(np.object_),
 }
 DATATYPES = {dtype: name for name, dtype in DTYPES.items() if name != "BF16"}
-HEADER = b"v2"  # where a request's own words travel
 INTERNAL = 500
 _LENGTH = struct.Struct("<I")
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a request says besides its tensors."""
-
-    id: str = ""
-    parameters: dict[str, Any] = {}
-    outputs: list[str] = []  # the names of those it wants; empty: all
-    sequence: dict[str, Any] = {}
-    timeout: int = 0  # microseconds
-
-
-class Seat(NamedTuple):
-    """Where the state of a request's sequence is kept, and which turn of that place the request is."""
-
-    place: tuple[int, int]  # an instance, and a slot of it
-    turn: int
-
-
 Keep = Callable[[str, str, Sequence[int], Buffer], bool]  # name, datatype, shape, bytes: is it nothing but a state
-
-
-class Received(NamedTuple):
-    """An input as it came: its bytes are valid until the batch has ended."""
-
-    datatype: str
-    shape: tuple[int, ...]
-    data: memoryview
 
 
 class Call:
@@ -94,10 +68,6 @@ class Call:
     def wants(self, output: str) -> bool:
         """Whether it asked for this output."""
         return not self.asked.outputs or output in self.asked.outputs
-
-
-NOTHING_SAID = Asked()
-_read_asked = msgspec.msgpack.Decoder(Asked).decode
 
 
 def read(items: Sequence[Item], data: memoryview, arena: ArenaReader | None) -> list[Any]:
@@ -143,14 +113,6 @@ def _kind(content_type: str) -> tuple[str, tuple[int, ...], int]:
     """Give the datatype and shape of a part, and how many bytes it has; -1 where these do not tell."""
     datatype, shape = tensor.read_part_type(content_type)
     return datatype, shape, prod(shape) * tensor.WIDTHS[datatype] if datatype != "BYTES" else -1
-
-
-def asked_of(item: Item) -> Asked:
-    """Read what a request says besides its tensors."""
-    for key, value in item.headers:
-        if key == HEADER:
-            return _read_asked(value)
-    return NOTHING_SAID
 
 
 def array_of(name: str, received: Received) -> Any:
@@ -211,7 +173,12 @@ Output = tuple[str, str, Sequence[int], bytes | memoryview]  # name, datatype, s
 def answer(outputs: Sequence[Output], parameters: dict[str, Any] | None = None) -> Written:
     """Make the answer that carries these tensors."""
     heads = [Head(name, datatype, list(shape), len(data)) for name, datatype, shape, data in outputs]
-    return Written(outlet.join(tensor.pieces(Answer(heads, parameters or {}), [data for _, _, _, data in outputs])))
+    return answered(Answer(heads, parameters or {}), [data for _, _, _, data in outputs])
+
+
+def answered(head: Answer, data: Sequence[bytes | memoryview]) -> Written:
+    """Put an answer together, in shared memory where it is large."""
+    return Written(outlet.join(tensor.pieces(head, data)), tensor.ANSWER)
 
 
 def datatype_of(name: str, array: Any, expected: str) -> str:
@@ -228,31 +195,8 @@ def datatype_of(name: str, array: Any, expected: str) -> str:
     return found
 
 
-class _Said:
-    """What is said of every answer: that it is tensors."""
-
-    status = 200
-    reason = ""
-    content_type = tensor.ANSWER
-    headers: list[tuple[str, str]] = []  # noqa: RUF012  # never changed
-
-
-_SAID = _Said()
-
-
-def _say(item: Item) -> _Said:
-    return _SAID
-
-
 class Tensors(Bound):
-    """The batch at hand, whose answers are tensors."""
-
-    def enter(self, requests: Requests, emit: Emit) -> None:
-        """Make these the batch at hand."""
-        requests.show_as(_say)
-        for index in range(len(requests)):
-            requests.view(index)
-        super().enter(requests, emit)
+    """The batch at hand, as a backend of tensors looks at it."""
 
     @property
     def cut(self) -> Slice | None:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from shoal.config.model import ModelConfig
@@ -148,9 +148,9 @@ class Model:
     def _run_batch(self, batch: Pairs) -> None:
         """Run requests and answer them; those that are to be run again are, after what waits already."""
         try:
-            with calls.within(_scope(batch, holds=True)):
+            with _scope(batch, holds=True):
                 result = self._call([request for _, request in batch])
-                if inspect.isawaitable(result):
+                if not isinstance(result, list) and inspect.isawaitable(result):
                     errands.watch()  # it may wait for what others do
                     result = self._loop.run(result).result()
             _answer(batch, result)
@@ -176,7 +176,7 @@ class Model:
     def _begin(self, batch: Pairs) -> None:
         scope = _scope(batch, holds=True)
         try:
-            with calls.within(scope):
+            with scope:
                 result = self._call([request for _, request in batch])
                 if inspect.isawaitable(result):
                     scope.holds = False  # the next batch begins before it has ended
@@ -353,7 +353,7 @@ def told(error: BaseException) -> str:
     places = [
         f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if not _is_ours(frame.f_code.co_filename)
+        if not _is_ours(frame)
     ]
     return _line(error) + ("\n\nAt:\n" + "".join(reversed(places)) if places else "")
 
@@ -369,5 +369,8 @@ def _line(error: BaseException) -> str:
 _HOME = str(Path(__file__).parents[2])
 
 
-def _is_ours(file: str) -> bool:
+def _is_ours(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    if str(frame.f_globals.get("__name__")).startswith("shoal."):  # a compiled module's file is another
+        return True
     return file.startswith((_HOME, "<frozen ")) or "/concurrent/futures/" in file or "/asyncio/" in file

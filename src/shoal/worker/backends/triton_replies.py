@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.errors import HandlerFailed, InvalidInput
-from shoal.payload import Buffer
-from shoal.tensor import Answer, Head, join, pieces
+from shoal.tensor import Answer, Head
 from shoal.upstream.triton_python_backend_utils.errors import ErrorCode, TritonError
 from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest, Line
 from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
@@ -18,7 +17,6 @@ from shoal.worker.batch import Batch
 from shoal.worker.errands import errands
 from shoal.worker.items import Written
 from shoal.worker.later import Open
-from shoal.worker.outlet import outlet
 
 STATUSES = {
     ErrorCode.UNKNOWN: 460,  # those that HTTP has no status for are 400 to clients, and their own code over gRPC
@@ -45,8 +43,8 @@ class Reply:
         self.is_final = False
         self._batch = batch
         self._place = place
-        self._changed = threading.Condition(threading.RLock())
-        self._is_waited_for = False
+        self._lock = threading.RLock()  # a finalizer may speak too, anywhere
+        self._changed: threading.Condition | None = None  # for who waits
         self._answer: Any = None  # or the exception in its place
         self._way: Open | None = None  # of what is said to a decoupled one, and where it is on that way
         self._index = 0
@@ -72,7 +70,7 @@ class Reply:
 
     def send(self, response: InferenceResponse | None, is_final: bool) -> None:
         """Take a response, the end, or both; a response is written at once, so the model may change its arrays."""
-        with self._changed:
+        with self._lock:
             if self.is_final or self._is_deaf:
                 return
             if response is not None:
@@ -82,7 +80,7 @@ class Reply:
 
     def fail(self, error: BaseException) -> None:
         """End it with an error, unless it has ended."""
-        with self._changed:
+        with self._lock:
             if not self.is_final and not self._is_deaf:
                 self._put(error)
                 self._end()
@@ -112,13 +110,12 @@ class Reply:
         """Give its one answer, or the exception in its place; waits for a sender that was kept."""
         if not self.is_answered:
             errands.watch()
-        with self._changed:
-            self._is_waited_for = True
-            while self._answer is None and not self.is_final and not self._is_deaf and not self.is_left:
-                self._changed.wait(TICK)
-            found = self._answer if self._answer is not None else HandlerFailed(LET_GO, status=tensors.INTERNAL)
+            with self._lock:
+                self._changed = changed = threading.Condition(self._lock)
+                while not (self.is_answered or self._is_deaf or self.is_left):
+                    changed.wait(TICK)
         self.settle()
-        return found
+        return self._answer if self._answer is not None else HandlerFailed(LET_GO, status=tensors.INTERNAL)
 
     def open(self, way: Open, index: int) -> None:
         """Send what is said this way from now on."""
@@ -154,7 +151,7 @@ class Reply:
             way.end(self._index)
 
     def _tell(self) -> None:
-        if self._is_waited_for:
+        if self._changed is not None:
             self._changed.notify_all()
 
     def _written(self, response: InferenceResponse) -> Any:
@@ -182,7 +179,7 @@ def written(response: InferenceResponse, call: Call) -> Written:
             datatype, shape, data = output.bits()
             heads.append(Head(output.name(), datatype, list(shape), len(data)))
             buffers.append(data)
-    return Written(outlet.join(pieces(Answer(heads, response.parameter_values()), buffers)))
+    return tensors.answered(Answer(heads, response.parameter_values()), buffers)
 
 
 def failed(error: TritonError) -> HandlerFailed:
@@ -192,5 +189,4 @@ def failed(error: TritonError) -> HandlerFailed:
 
 def in_stream(error: TritonError) -> Written:
     """Give the piece of a stream that says an error; the stream goes on."""
-    body: Buffer = join(Answer([], {}, error.message(), error.code().name), [])
-    return Written(body)
+    return tensors.answered(Answer([], {}, error.message(), error.code().name), ())

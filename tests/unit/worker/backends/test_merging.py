@@ -12,7 +12,8 @@ from shoal.errors import HandlerFailed, LoadFailed
 from shoal.wire.messages import Failure
 from shoal.worker.backends import merging
 from shoal.worker.backends.merging import Layout, Merged, make_program
-from shoal.worker.backends.tensors import Asked, Call
+from shoal.worker.backends.received import Asked
+from shoal.worker.backends.tensors import Call
 from tests.process.tensor_front import interface, same, spec, values
 from tests.unit.worker.backends.making import ask, config
 

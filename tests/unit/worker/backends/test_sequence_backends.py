@@ -11,7 +11,8 @@ import torch
 from shoal.errors import LoadFailed
 from shoal.wire.messages import Failure
 from shoal.worker.backends import completion
-from shoal.worker.backends.tensors import Asked, Call
+from shoal.worker.backends.received import Asked
+from shoal.worker.backends.tensors import Call
 from shoal.worker.backends.triton_replies import Reply
 from tests.process.tensor_front import interface, spec
 from tests.unit.worker.backends.making import node, onnx_file, program

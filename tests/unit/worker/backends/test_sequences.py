@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from shoal.errors import LoadFailed
 from shoal.wire.messages import Failure, Item, PartHead, Run
+from shoal.worker.backends.received import Asked
 from shoal.worker.backends.sequences import sequences_of
-from shoal.worker.backends.tensors import Asked, Call
+from shoal.worker.backends.tensors import Call
 from shoal.worker.batch import Batch
 from shoal.worker.pipeline import run_stages
 from tests.process.tensor_front import Raw, interface, spec

@@ -12,7 +12,7 @@ from shoal import tensor
 from shoal.errors import HandlerFailed, InvalidInput, ProtocolError
 from shoal.wire.messages import Item, PartHead
 from shoal.worker.backends import tensors
-from shoal.worker.backends.tensors import Received
+from shoal.worker.backends.received import Asked, Received
 
 
 def item(datatype: str, shape: list[int], data: bytes, *headers: tuple[bytes, bytes]) -> tuple[list[Item], memoryview]:
@@ -80,10 +80,10 @@ def test_shared_memory_that_was_never_given_is_a_protocol_error() -> None:
 def test_what_a_request_says_is_read() -> None:
     header = msgspec.msgpack.encode({"id": "a", "outputs": ["y"], "parameters": {"b": 1}, "timeout": 5})
     (call,) = tensors.read(*item("INT8", [1], b"\1", (b"other", b""), (b"v2", header)), None)
-    assert call.asked == tensors.Asked("a", {"b": 1}, ["y"], {}, 5)
+    assert call.asked == Asked("a", {"b": 1}, ["y"], {}, 5)
     assert call.wants("y") and not call.wants("z")
     (silent,) = tensors.read(*item("INT8", [1], b"\1"), None)
-    assert silent.asked == tensors.Asked() and silent.wants("z")
+    assert silent.asked == Asked() and silent.wants("z")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import numpy as np
 
 from shoal.errors import HandlerFailed
 from shoal.upstream import triton_python_backend_utils as pb_utils
-from shoal.worker.backends.tensors import Asked, Call, Received
+from shoal.worker.backends.received import Asked, Received
+from shoal.worker.backends.tensors import Call
 from shoal.worker.backends.triton_replies import Reply
 from shoal.worker.later import Later, Pump
 from shoal.worker.program import Stage

@@ -11,7 +11,7 @@ import pytest
 from shoal.upstream import finder
 from shoal.upstream import triton_python_backend_utils as pb_utils
 from shoal.upstream.triton_python_backend_utils import metrics
-from shoal.worker.backends.tensors import Received
+from shoal.worker.backends.received import Received
 
 TensorError = (pb_utils.TritonModelException, TypeError)
 
