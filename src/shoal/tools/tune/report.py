@@ -106,8 +106,7 @@ def rows_of(search: Search, runs: Sequence[Run]) -> list[Row]:
     for run in runs:
         found.setdefault(run.setting, []).append(run)
     rows = [_row(search.looks.merit(setting), same) for setting, same in found.items()]
-    places = {setting: number for number, setting in enumerate(search.ranked())}
-    return sorted(rows, key=lambda row: places.get(row.setting, len(places)))
+    return sorted(rows, key=lambda row: search.looks.estimate(row.setting), reverse=True)
 
 
 def _row(merit: Merit, runs: Sequence[Run]) -> Row:

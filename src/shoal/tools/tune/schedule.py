@@ -22,7 +22,7 @@ class Schedule:
     def trials(self, space: Space) -> Iterator[Setting]:
         """Give setting after setting; the default has been looked at. Each is recorded before the next is asked for."""
         search, latest = self._search, self._search.default
-        for setting in search.explore(space, self._cost):
+        for setting in search.explore(space):
             if self._cost(setting) + self._reserve(latest) > self._left():
                 self.is_cut = True
                 break

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 
-from shoal.tools.tune.goal import FAILED, Merit
+from shoal.tools.tune.goal import Merit
 from shoal.tools.tune.schedule import Schedule
 from shoal.tools.tune.search import Search
 from shoal.tools.tune.server import KEPT
@@ -88,11 +88,6 @@ def keeping(worth: Worth, slow: Worth, goal: float) -> Judge:
         return Merit(0, -over) if over > 0 else Merit(1, worth(setting) * chance())
 
     return judged
-
-
-def failing(judge: Judge, is_meant: Callable[[Setting], bool]) -> Judge:
-    """Some settings fail."""
-    return lambda setting, chance: FAILED if is_meant(setting) else judge(setting, chance)
 
 
 class Bench:
