@@ -183,7 +183,8 @@ def markdown(found: list[dict[str, Any]], args: argparse.Namespace) -> str:
     ]
     head = (
         f"Closed loop of 64 requests, of 16 images; looks of {args.grid_look or args.window:g} s in the grid; "
-        f"answers per second are medians (and the range) of {args.rounds} further looks of {args.final:g} s at each, in turn."
+        f"answers per second are medians (and the range) of {args.rounds} further looks of {args.final:g} s "
+        "at each, in turn."
     )
     columns = ["model", "found by", "setting", "answers/s", "looks", "seconds"]
     return "\n".join([about("`python -m benchmarks.tune_grid`"), head, "", table(columns, rows), *lines, ""])
