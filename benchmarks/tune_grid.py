@@ -1,7 +1,8 @@
 """`shoal tune` against the full grid it searches, in one run: what each found, and how long each took.
 
-Every setting of the grid gets one look of --window. The tuner then has a tenth of the time that took, and in the end
-what both found is measured again, with the default, in turn: of many noisy figures the highest is always too high.
+Every setting of the grid gets one look of --grid-look (--window if it is not given). The tuner then has a tenth of the
+time that took, and in the end what both found is measured again, with the default, in turn: of many noisy figures the
+highest is always too high.
 What is found is written after every model, so that a run that is cut short loses only the model at hand.
 
     python -m benchmarks.tune_grid
@@ -131,19 +132,20 @@ async def compare(name: str, args: argparse.Namespace) -> dict[str, Any]:
     space = SMALL if args.small else case.space
     made = plan(case, args)
     print(f"{case.title}: the grid of {len(list(space.grid()))} settings", flush=True)
-    seen, grid_seconds = await grid(made, space)
+    looks = msgspec.structs.replace(made.look, window=args.grid_look or args.window)
+    seen, grid_seconds = await grid(msgspec.structs.replace(made, look=looks), space)
     by_grid = max(seen, key=lambda run: run.merit).setting
     print(f"{case.title}: the tuner, with {SHARE * grid_seconds:.0f} s", flush=True)
-    by_tuner, looks, seconds = await tuned(made, space, SHARE * grid_seconds)
+    by_tuner, tried, seconds = await tuned(made, space, SHARE * grid_seconds)
     kept = {
         "model": name,
         "title": case.title,
         "grid": {"setting": by_grid.label, "seconds": grid_seconds, "looks": len(seen)},
-        "tuner": {"setting": by_tuner.label, "seconds": seconds, "looks": len(looks)},
+        "tuner": {"setting": by_tuner.label, "seconds": seconds, "looks": len(tried)},
         "default": {"setting": Setting().label, "seconds": 0.0, "looks": 0},
         "time_share": seconds / grid_seconds,
         "grid_rates": {run.setting.label: run.figures.get("throughput", 0.0) for run in seen},
-        "tuner_looks": [[run.setting.label, run.figures.get("throughput", 0.0)] for run in looks],
+        "tuner_looks": [[run.setting.label, run.figures.get("throughput", 0.0)] for run in tried],
     }
     return await settled(kept, args)
 
@@ -180,8 +182,9 @@ def markdown(found: list[dict[str, Any]], args: argparse.Namespace) -> str:
         for each in found
     ]
     head = (
-        f"Closed loop of 64 requests, of 16 images; looks of {args.window:g} s in the grid; answers per second are "
-        f"medians (and the range) of {args.rounds} further looks of {args.final:g} s at each, in turn."
+        f"Closed loop of 64 requests, of 16 images; looks of {args.grid_look or args.window:g} s in the grid; "
+        f"answers per second are medians (and the range) of {args.rounds} further looks of {args.final:g} s "
+        "at each, in turn."
     )
     columns = ["model", "found by", "setting", "answers/s", "looks", "seconds"]
     return "\n".join([about("`python -m benchmarks.tune_grid`"), head, "", table(columns, rows), *lines, ""])
@@ -226,7 +229,8 @@ def main() -> None:
     """Run the models and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--models", default=",".join(CASES), help="%(default)s")
-    parser.add_argument("--window", type=float, default=4.0, help="s of a look of the grid")
+    parser.add_argument("--window", type=float, default=4.0, help="s of a look of the tuner, and of the grid")
+    parser.add_argument("--grid-look", type=float, metavar="S", help="s of a look of the grid, where it is another")
     parser.add_argument("--warmup", type=float, default=0.3)
     parser.add_argument("--rounds", type=int, default=5, help="further looks at what both found")
     parser.add_argument("--final", type=float, default=2.0, help="s of each of these")

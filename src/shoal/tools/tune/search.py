@@ -1,7 +1,8 @@
 """Search: decides what is looked at next. It measures nothing, reads no clock, and always ends.
 
 From the best setting known, one knob after the other is changed, and the changed settings race: each gets a look, and
-those that chance may have kept below the best get more of them, in turn with the best. Looks at one setting are taken
+those that chance may have kept below the best get more of them, in turn with the best. The first pass over the knobs
+is quick; what it left in doubt is asked again, longer, as far as time goes. Looks at one setting are taken
 together, and settings that share a knob lend each other weight. In the end the few that may be best are looked at in
 turn with the default, round after round, and these fresh looks alone say what the best is worth: of many noisy figures
 the highest is always too high.
@@ -14,15 +15,15 @@ from shoal.tools.tune.looks import Looks
 from shoal.tools.tune.setting import KNOBS, Setting, knob_label
 from shoal.tools.tune.space import Space
 
-PASSES = 3  # over all knobs
+PASSES = 3  # over all knobs; the first is quick, so that each knob has its turn
 AGAIN = 2  # settings of a race that may be looked at again
-LOOKS = 3  # at most, at one setting in races
-BELOW = 0.5  # of the doubt: what is further below the best is not looked at again
+LOOKS = (3, 6, 6)  # at most, at one setting in races: what is not yet known in the first pass is asked again later
+BELOW = (0.5, 1.0, 1.0)  # of the doubt: what is further below the best is not looked at again
 RELEVANT = 0.01  # a setting that is better by less does not take the place of the best
 ALIKE = 0.03  # settings that differ by less are equally good
 FAR = 0.25  # a change that lost by more is not tried again from another base
 FINALISTS = 3  # beside the default
-ROUNDS = 8  # of the finals, at most
+ROUNDS = 40  # of the finals, at most
 ENOUGH = 2  # rounds after which those that cannot win leave
 
 Change = tuple[str, ...]  # the knobs that a candidate changes, and to what
@@ -37,6 +38,7 @@ class Search:
         self.looks = Looks()  # all of them
         self.last = Looks()  # those of the finals
         self.is_final = False
+        self._pass = 0  # over the knobs
         self._given_up: set[Change] = set()  # lost by far
 
     def record(self, setting: Setting, merit: Merit) -> None:
@@ -47,12 +49,13 @@ class Search:
 
     def explore(self, space: Space) -> Iterator[Setting]:
         """Give setting after setting; the default has been looked at. It may be left at any moment."""
-        for _ in range(PASSES):
+        for number in range(PASSES):
+            self._pass = number
             before = self.best
             for place in range(len(list(space.groups(self.best)))):
                 candidates = list(space.groups(self.best))[place]
                 yield from self._race([each for each in candidates if self._change(each) not in self._given_up])
-            if self.best == before:
+            if number and self.best == before:
                 return
 
     def finals(self) -> Iterator[Setting]:
@@ -112,11 +115,11 @@ class Search:
 
     def _duel(self, setting: Setting) -> Iterator[Setting]:
         """Look at one and at the best in turn until it is plain which is better, or there were enough looks."""
-        looks = self.looks
+        looks, below = self.looks, BELOW[self._pass]
         while (
-            -BELOW * looks.doubt(setting, self.best) < looks.gain(setting, self.best) < looks.doubt(setting, self.best)
+            -below * looks.doubt(setting, self.best) < looks.gain(setting, self.best) < looks.doubt(setting, self.best)
         ):
-            if looks.count(setting) >= LOOKS:
+            if looks.count(setting) >= LOOKS[self._pass]:
                 break
             yield setting
             if looks.count(self.best) < looks.count(setting):
