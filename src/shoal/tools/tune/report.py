@@ -128,10 +128,13 @@ def verdict(search: Search, goals: Goals, rows: Sequence[Row]) -> Verdict:
     """Decide what to recommend: the best, unless the default is probably as good.
 
     To keep the default where something else is better costs as much as the other mistake, so nine times of ten are
-    enough; the words say where it is not nineteen of twenty.
+    enough; the words say where it is not nineteen of twenty. All looks decide, unless the finals find nothing, and the
+    finals alone say by how much.
     """
-    won, noise = search.worth(search.best), search.doubt(search.best)
-    is_default = search.best == search.default or won <= max(RELEVANT, noise * LIKELY / SURE)
+    best, default = search.best, search.default
+    won, noise = search.worth(best), search.doubt(best)
+    gained, chance = search.looks.gain(best, default), search.looks.doubt(best, default) * LIKELY / SURE
+    is_default = best == default or won <= RELEVANT or gained <= max(RELEVANT, chance)
     chosen = search.default if is_default else search.best
     merit = search.looks.merit(chosen)
     measured = show_figures(next((row.figures for row in rows if row.setting == chosen), {}))

@@ -46,6 +46,16 @@ def test_a_setting_that_is_clearly_better_is_recommended() -> None:
     assert "150/s" in found.words and "+50.0 % over the default (give or take " in found.words
 
 
+def test_looks_before_the_finals_say_whether_it_is_better_and_the_finals_by_how_much() -> None:
+    before = [(Setting(), 100.0), (BEST, 130.0)] * 8
+    search = searched(*before, (BEST, 105.0), (Setting(), 100.0), last=2)
+
+    found = verdict(search, Goals(), [])
+
+    assert not found.is_default, "two looks alone would not be enough"
+    assert "+5.0 %" in found.words
+
+
 def test_the_finals_count_not_the_looks_before_them() -> None:
     search = searched((Setting(), 100.0), (BEST, 200.0), (BEST, 101.0), (Setting(), 100.0), last=2)
 
