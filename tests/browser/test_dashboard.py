@@ -142,6 +142,8 @@ def test_models_are_loaded_drained_brought_back_and_unloaded(page: Page, server:
     page.until("!document.getElementById('sure').open")
     assert server.ask("/predictions/second", "x", headers={"Content-Type": "text/plain"}).status == 200
     page.click("#drain")
+    page.until("document.getElementById('sure').open")
+    page.ask("(document.getElementById('sure').close(), document.getElementById('drain').click(), true)")  # at once
     page.click("#sure-yes")
     page.sees("drained; scale it to bring it back", "#said")
     page.until("document.getElementById('state').innerText === 'drained'")

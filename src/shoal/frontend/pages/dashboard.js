@@ -295,15 +295,22 @@ at("unload").addEventListener("click", async () => {
   if (await sure(`Unload ${shown.name} ${shown.version}?`, text, "Unload")) act("unload", "Unloading");
 });
 
-/** Asks before something that cannot be taken back at once. */
+/** Asks before something that cannot be taken back at once. Who asks again before the dialog has said that it closed is the one who is answered. */
+let asked = 0;
 function sure(title, text, verb) {
+  const mine = ++asked;
   at("sure-title").textContent = title;
   at("sure-text").textContent = text;
   at("sure-yes").textContent = verb;
   return new Promise((resolve) => {
     const dialog = at("sure");
     dialog.returnValue = "";
-    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+    const heard = () => {
+      if (mine === asked && dialog.open) return; // it tells of an earlier question
+      dialog.removeEventListener("close", heard);
+      resolve(mine === asked && dialog.returnValue === "yes");
+    };
+    dialog.addEventListener("close", heard);
     dialog.showModal();
   });
 }
