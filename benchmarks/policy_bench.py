@@ -3,6 +3,7 @@
     python benchmarks/policy_bench.py --quick          about two minutes on two idle cores
     python benchmarks/policy_bench.py                  all settings and workloads, longer runs: about 20 minutes
     python benchmarks/policy_bench.py --curve h200     one cost curve only
+    python benchmarks/policy_bench.py --quick --curve dented --load "poisson 0.05" --load "closed 3"
 
 Per workload all settings are tried in a short run, the best few for throughput, for p99, and for p99 among the fast
 ones again, longer and on fresh seeds, beside the rules under test. Regret is best/own throughput and own/best p99: 1.00
@@ -139,11 +140,13 @@ def main() -> None:
     parser.add_argument(
         "--curve", action="append", help="cost curve; may be repeated (rtx3090, h200, flat, weak, dented, echo)"
     )
+    parser.add_argument("--load", action="append", type=workload, help="such as 'closed 3', in place of the usual ones")
     parser.add_argument("--only", default="", help="workloads whose name begins so, such as volleys")
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=min(2, cpu_count()))
     options = parser.parse_args()
     effort = QUICK if options.quick else FULL
+    effort = replace(effort, workloads=options.load or effort.workloads)
     effort = replace(effort, workloads=[each for each in effort.workloads if str(each).startswith(options.only)])
     kept_as = "-".join(["policy", *options.only.split()])
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -164,6 +167,14 @@ def main() -> None:
             text += f"{machine()}; {time.strftime('%Y-%m-%d')}; `{command}`\n"
             write(kept_as, cells, text)  # after every curve, so that an interrupted run keeps what it has
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def workload(name: str) -> Workload:
+    """Read a workload's name."""
+    kind, number = name.split()
+    if kind not in {each.kind for each in WORKLOADS}:
+        raise ValueError(kind)
+    return Workload(kind, float(number))
 
 
 def bench(name: str, instances: int, effort: Effort, run_all: RunAll) -> Iterator[Cell]:

@@ -150,6 +150,8 @@ class Adaptive:
         self._is_first = False
         self._refused = 0
         self._turn += 1
+        if batch.reason == "probe" and self.curve.beyond:
+            self.curve.probed()
         self._running.begin(batch, self._predict(batch.rows), fleet.size, now)
 
     def done(self, batch: Batch, now: float) -> None:

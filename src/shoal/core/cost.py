@@ -36,6 +36,7 @@ PASSING: Final = 4.0  # times slower or faster that may pass; what is beyond is 
 LEAST: Final = 1e-6  # seconds; nothing is faster
 TRUSTED: Final = 3  # batches of a size before it has a say
 APART: Final = 0.95  # of the time together, what rows must take one after the other to be parted
+PROBES: Final = 6  # batches sent to try a size: where they taught nothing it cannot be had, for memory or failures
 HOPE: Final = 0.5  # of the best rows a second that the largest size must reach for larger ones to be worth a try
 
 
@@ -86,6 +87,7 @@ class CostCurve:
         self.pace = 1.0  # how many times slower all sizes are now than their points say
         self._fitted_pace = 1.0
         self._points: dict[int, Point] = {}
+        self._probes: dict[int, int] = {}  # by key: how often a size was tried so
         self._first = list(range(EXACT + 1))  # how many of so few rows leave first
         self._least = [0.0] * (EXACT + 1)  # seconds for so few, parted where that is shorter
         self._chosen = 0  # key of the size `cap` comes from
@@ -134,6 +136,13 @@ class CostCurve:
     def first_of(self, rows: int) -> int:
         """How many of the rows that wait leave first: all, or fewer where one after the other they take less time."""
         return self._first[rows] if rows <= EXACT else rows
+
+    def probed(self) -> None:
+        """Note that a batch was sent to try `beyond`."""
+        key = key_of(self.beyond)
+        self._probes[key] = self._probes.get(key, 0) + 1
+        if self._probes[key] >= PROBES:
+            self.beyond = 0
 
     def _alone(self, rows: int) -> float:
         """Server time for rows that nobody else joins."""
@@ -222,7 +231,8 @@ class CostCurve:
         self.beyond = 0
         if self._chosen != largest and speeds[largest] >= HOPE * speeds[best]:
             size = min(self.limit, max(COLD_CAP, int(REACH * points[largest].rows)))
-            self.beyond = size if key_of(size) > largest else 0
+            if key_of(size) > largest and self._probes.get(key_of(size), 0) < PROBES:
+                self.beyond = size
 
 
 def clamped(factor: float, most: float) -> float:

@@ -1,8 +1,11 @@
+import math
+
 import pytest
 
 from benchmarks.policy_sim import CURVES_MS, Simulation, Triton, Workload, World, curve
 from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
+from shoal.core.cost import PROBES
 from shoal.core.policy import Fleet, Hold, Leave, Refuse
 from shoal.core.returns import SHARE
 from shoal.core.triage import MARGIN
@@ -28,22 +31,55 @@ def test_no_batch_is_larger_than_the_cap() -> None:
     assert server.decide() == Leave(4, "full")
 
 
-def dented() -> Adaptive:
-    """Knows a model that takes longer for two or three together than for one after the other, and no larger size."""
+def dented(*larger: tuple[int, float]) -> Adaptive:
+    """Knows a model that takes longer for two or three together than for one after the other."""
     policy = Adaptive()
     for _ in range(20):
-        for rows, seconds in ((1, 0.0022), (2, 0.0060), (3, 0.0078)):
+        for rows, seconds in ((1, 0.0022), (2, 0.0060), (3, 0.0078), *larger):
             policy.curve.learn(rows, seconds)
     return policy
 
 
-@pytest.mark.parametrize("instances", [1, 2])
-def test_two_that_are_faster_one_after_the_other_leave_so(instances: int) -> None:
-    server = Server(dented(), instances)
+@pytest.mark.parametrize("patience", [math.inf, 1.0], ids=["no deadlines", "deadlines"])
+def test_two_that_are_faster_one_after_the_other_leave_so(patience: float) -> None:
+    server = Server(dented((16, 0.0082)))
+    assert server.policy.curve.cap == 64
+    server.arrive(patience=patience)
+    server.arrive(patience=patience)
+    assert server.decide() == Leave(1, "idle")
+
+    for _ in range(2):
+        server.arrive(patience=patience)
+    assert server.decide() == Leave(4, "idle")
+
+
+def test_what_is_cheap_is_not_parted() -> None:
+    policy = Adaptive()
+    for _ in range(20):
+        for rows, seconds in ((1, 20e-6), (2, 60e-6), (16, 90e-6)):
+            policy.curve.learn(rows, seconds)
+    server = Server(policy)
     server.arrive()
     server.arrive()
 
-    assert server.decide() == Leave(1, "full")
+    assert policy.curve.first_of(2) == 1
+    assert server.decide() == Leave(2, "idle")
+
+
+def test_a_probe_that_teaches_nothing_is_not_repeated_for_ever() -> None:
+    server = Server(dented())
+    sizes = []
+    for _ in range(PROBES + 2):
+        for _ in range(12):
+            server.arrive()
+        batch = server.leave()
+        sizes.append(batch.rows)
+        server.now += 0.01
+        server.names.append(batch.instance)
+        server.fleet.idle += 1
+        server.policy.done(batch, server.now)  # it failed, so nobody says how long its stages took
+
+    assert sizes == [12] * PROBES + [1, 1]
 
 
 def test_a_queue_that_singles_cannot_work_off_is_tried_in_a_size_that_nobody_tried() -> None:
@@ -66,11 +102,12 @@ def test_nobody_is_late_for_the_sake_of_learning() -> None:
     server = Server(dented())
     for patience in [1.0] * 6 + [0.02] + [1.0] * 13:
         server.arrive(patience=patience)
+    assert server.decide() == Leave(1, "full")
 
-    decision = server.decide()
-
-    assert isinstance(decision, Leave)
-    assert decision.reason != "probe"
+    patient = Server(dented())
+    for _ in range(20):
+        patient.arrive(patience=1.0)
+    assert patient.decide() == Leave(12, "probe")
 
 
 @pytest.mark.parametrize("load", [Workload("poisson", 0.1), Workload("poisson", 0.3)], ids=str)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.cost import COLD_CAP, LEAP, LEAST, PASSING, CostCurve, interpolate, key_of, never_falling
+from shoal.core.cost import COLD_CAP, LEAP, LEAST, PASSING, PROBES, CostCurve, interpolate, key_of, never_falling
 
 FLAT = {1: 0.0201, 256: 0.0456}
 DENTED = {1: 0.0022, 2: 0.0060, 3: 0.0078, 4: 0.0080}  # two together take longer than one after the other
@@ -320,6 +320,15 @@ def test_a_long_queue_tries_sizes_beyond_a_dent() -> None:
 @pytest.mark.parametrize(("seconds", "beyond"), [(0.030, 32), (0.060, 0)])
 def test_larger_sizes_are_tried_unless_the_largest_is_far_from_the_best(seconds: float, beyond: int) -> None:
     assert taught(CostCurve(256), {1: 0.0022, 8: seconds}).beyond == beyond
+
+
+def test_a_size_that_cannot_be_had_is_not_tried_for_ever() -> None:
+    curve = taught(CostCurve(256), {1: 0.0022, 8: 0.030})
+    for _ in range(PROBES):
+        assert curve.beyond == 32
+        curve.probed()
+        curve.learn(4, 0.015)  # all there was memory for
+    assert taught(curve, {1: 0.0022, 8: 0.030}).beyond == 0
 
 
 def test_nothing_is_beyond_the_limit() -> None:

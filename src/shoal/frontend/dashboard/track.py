@@ -18,6 +18,7 @@ from shoal.telemetry import ModelStats
 T = TypeVar("T")
 CELLS = 300  # of about a second each
 RECENT = 10  # cells that the numbers beside the charts speak of
+SHORTEST = 0.001  # s of a cell: they are told in milliseconds, and rates are per second
 KEPT = 512  # batches, of a model that is looked at
 INSIDE = "other models"  # the instance of what is run by none of its own
 WAITS = 32  # requests of a batch whose waits are told one by one
@@ -114,7 +115,7 @@ class Track:
                 self._spend(instance, held[0].left, now)
         for instance in self._busy_until.keys() - scheduler.held.keys():
             del self._busy_until[instance]
-        seconds = max(now - self._looked, 1e-6)
+        seconds = max(now - self._looked, SHORTEST)
         ended, inside = _ended_requests(scheduler.stats), _inside(self.model)
         arrived = max(0, ended - self._seen + inside - self._inside)
         self._seen, self._inside, self._looked = ended, inside, now

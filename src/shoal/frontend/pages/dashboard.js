@@ -295,8 +295,9 @@ at("unload").addEventListener("click", async () => {
   if (await sure(`Unload ${shown.name} ${shown.version}?`, text, "Unload")) act("unload", "Unloading");
 });
 
-/** Asks before something that cannot be taken back at once. Who asks again before the dialog has said that it closed is the one who is answered. */
-let asked = 0;
+let asked = 0; // questions so far
+
+/** Asks before something that cannot be taken back at once. The last question is answered, also where the dialog has not yet said that the one before closed. */
 function sure(title, text, verb) {
   const mine = ++asked;
   at("sure-title").textContent = title;

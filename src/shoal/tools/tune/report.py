@@ -135,7 +135,7 @@ def verdict(search: Search, goals: Goals, rows: Sequence[Row]) -> Verdict:
     won, noise = search.worth(best), search.doubt(best)
     gained, chance = search.looks.gain(best, default), search.looks.doubt(best, default) * LIKELY / SURE
     is_default = best == default or won <= RELEVANT or gained <= max(RELEVANT, chance)
-    chosen = search.default if is_default else search.best
+    chosen = default if is_default else best
     merit = search.looks.merit(chosen)
     measured = show_figures(next((row.figures for row in rows if row.setting == chosen), {}))
     known = won if abs(won) != float("inf") and merit.rank == 1 else None

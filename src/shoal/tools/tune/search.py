@@ -15,10 +15,9 @@ from shoal.tools.tune.looks import Looks
 from shoal.tools.tune.setting import KNOBS, Setting, knob_label
 from shoal.tools.tune.space import Space
 
-PASSES = 3  # over all knobs; the first is quick, so that each knob has its turn
 AGAIN = 2  # settings of a race that may be looked at again
-LOOKS = (3, 6, 6)  # at most, at one setting in races: what is not yet known in the first pass is asked again later
-BELOW = (0.5, 1.0, 1.0)  # of the doubt: what is further below the best is not looked at again
+QUICK, THOROUGH = (3, 0.5), (6, 1.0)  # looks at one setting at most, and how far below the best it may be, of the doubt
+PASSES = (QUICK, THOROUGH, THOROUGH)  # over all knobs; the first is quick, so that each knob has its turn
 RELEVANT = 0.01  # a setting that is better by less does not take the place of the best
 ALIKE = 0.03  # settings that differ by less are equally good
 FAR = 0.25  # a change that lost by more is not tried again from another base
@@ -38,7 +37,7 @@ class Search:
         self.looks = Looks()  # all of them
         self.last = Looks()  # those of the finals
         self.is_final = False
-        self._pass = 0  # over the knobs
+        self._pass = QUICK
         self._given_up: set[Change] = set()  # lost by far
 
     def record(self, setting: Setting, merit: Merit) -> None:
@@ -49,13 +48,12 @@ class Search:
 
     def explore(self, space: Space) -> Iterator[Setting]:
         """Give setting after setting; the default has been looked at. It may be left at any moment."""
-        for number in range(PASSES):
-            self._pass = number
+        for self._pass in PASSES:
             before = self.best
             for place in range(len(list(space.groups(self.best)))):
                 candidates = list(space.groups(self.best))[place]
                 yield from self._race([each for each in candidates if self._change(each) not in self._given_up])
-            if number and self.best == before:
+            if self._pass is not QUICK and self.best == before:
                 return
 
     def finals(self) -> Iterator[Setting]:
@@ -115,11 +113,11 @@ class Search:
 
     def _duel(self, setting: Setting) -> Iterator[Setting]:
         """Look at one and at the best in turn until it is plain which is better, or there were enough looks."""
-        looks, below = self.looks, BELOW[self._pass]
+        looks, (most, below) = self.looks, self._pass
         while (
             -below * looks.doubt(setting, self.best) < looks.gain(setting, self.best) < looks.doubt(setting, self.best)
         ):
-            if looks.count(setting) >= LOOKS[self._pass]:
+            if looks.count(setting) >= most:
                 break
             yield setting
             if looks.count(self.best) < looks.count(setting):

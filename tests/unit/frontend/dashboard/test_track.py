@@ -37,6 +37,15 @@ def test_a_cell_tells_what_happened_since_the_last_look() -> None:
     assert bed.track.reasons() == {"scripted": 1}
 
 
+def test_two_looks_at_once_make_no_cell_without_time() -> None:
+    bed = Bed()
+    bed.run(0.0, left=0.0, ended=0.5)
+    bed.track.look(1.0)
+    bed.track.look(1.0001)
+
+    assert [cell.seconds for cell in bed.track.cells] == [1.0, 0.001]  # by which a page divides
+
+
 def test_a_long_batch_keeps_its_instance_busy_in_every_cell() -> None:
     bed = Bed()
     bed.bench.offer(ask())

@@ -7,7 +7,7 @@ import pytest
 from shoal.tools.tune.goal import Goals, Merit
 from shoal.tools.tune.report import verdict
 from shoal.tools.tune.schedule import Schedule
-from shoal.tools.tune.search import LOOKS, Search
+from shoal.tools.tune.search import QUICK, Search
 from shoal.tools.tune.setting import Setting
 from shoal.tools.tune.space import Space
 from shoal.tools.tune.tuner import look_of
@@ -80,7 +80,7 @@ def test_a_knob_that_the_first_pass_left_in_doubt_is_asked_again() -> None:
     for setting in search.explore(PLAIN):
         search.record(setting, Merit(1, 100 * chance(setting)))
 
-    assert search.looks.count(Setting(workers=2)) > LOOKS[0]
+    assert search.looks.count(Setting(workers=2)) > QUICK[0]
 
 
 def test_without_time_the_default_is_looked_at_once_more_and_that_is_all() -> None:
