@@ -44,6 +44,17 @@ def test_a_body_in_shared_memory_is_read_in_place() -> None:
     arena.close()
 
 
+def test_the_collector_does_not_go_through_a_loaded_model_again(tmp_path: Path) -> None:
+    code = """
+    import gc
+    made = [[] for _ in range(50_000)]
+    def predict(items):
+        return [any(each is made for each in gc.get_objects()) for item in items]
+    """
+    with serving(tmp_path, code) as front:
+        assert front.answer(1, b"") == [b"false"]
+
+
 def test_a_model_that_cannot_be_loaded_says_why_and_leaves_with_1(tmp_path: Path) -> None:
     (tmp_path / "bees.py").write_text("import torhc\n")
     with worker() as front:

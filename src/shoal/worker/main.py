@@ -3,6 +3,7 @@
 Exit codes: 0 told to stop or nobody left to serve, 1 the model cannot be loaded, 2 the front process spoke nonsense.
 """
 
+import gc
 import logging
 import os
 import socket
@@ -95,6 +96,8 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     loop = Loop(program, config, arena, inbox, outbox, load.message_limit, prover.run if prover else run_stages)
     loop.start()
     errands.serve(loop.read_apart)
+    gc.collect()
+    gc.freeze()  # the model lives as long as the worker: to look through all of it again stops every thread
     places = max(1, config.batching.batch_size) if config.continuous else places_of(config, program)
     outbox.send(Loaded(program.handler, places, program.wants_headers))
     loop.send_measures()
