@@ -123,7 +123,7 @@ class StubInstance:
 class Scripted:
     """A policy that does what the test says; it sends everything when the script is over."""
 
-    limit = 100
+    limit = enough = 100
 
     def __init__(self, *decisions: Decision, ahead: float | None = None) -> None:
         self.decisions = list(decisions)

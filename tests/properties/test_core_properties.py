@@ -66,7 +66,7 @@ WISHES = st.builds(
 class Record:
     """What is true of one request, kept apart from what the core believes."""
 
-    number: int
+    number: int  # in the order in which they joined: somebody may ask again while another is being taken
     request: Request
     block: FakeBlock
     manner: str
@@ -189,12 +189,12 @@ class Core(RuleBasedStateMachine):
             deadline=self.now + wish.patience,
             client=wish.client,
         )
-        record = Record(number, request, block, wish.manner)
-        waiting = len(self.scheduler.batcher.queue)
+        queue = self.scheduler.batcher.queue
+        waiting = len(queue)
         try:
             self.scheduler.offer(request, self.now)
         except QueueFull:
-            assert waiting >= LIMIT, "refused although there was room"
+            assert len(queue) >= LIMIT, "refused although there was room"
             assert not block.released, "something was taken of one that was refused"
         except DeadlineExceeded:
             assert waiting, "refused for its deadline although nobody is before it"
@@ -202,8 +202,8 @@ class Core(RuleBasedStateMachine):
             assert not block.released, "something was taken of one that was refused"
             self.late += 1
         else:
-            assert waiting < LIMIT, "admitted over the limit"
-            self.records[request.id] = record
+            assert len(queue) <= max(waiting, LIMIT), "admitted over the limit"
+            self.records[request.id] = Record(len(self.records), request, block, wish.manner)
 
     @precondition(lambda self: self.records)
     @rule(data=st.data())

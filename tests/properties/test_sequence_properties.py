@@ -44,6 +44,10 @@ class Story:
     is_broken: bool = False  # a request of it ended in another way than by running
     quiet_since: float = 0.0
     open: int = 0  # requests that have not ended
+    joined: "Story | None" = None  # one that had not ended when this began: they share a slot, and their end
+
+    def shares_a_broken_one(self) -> bool:
+        return self.joined is not None and (self.joined.is_broken or self.joined.shares_a_broken_one())
 
 
 @dataclass(eq=False)
@@ -259,7 +263,12 @@ class Sequences(RuleBasedStateMachine):
         )
         story = self.stories.get(id)
         may_go_on = story is not None and not story.has_end and not story.is_broken
-        is_surely_live = may_go_on and story is not None and (story.open or self.now < story.quiet_since + IDLE)
+        is_surely_live = (
+            may_go_on
+            and story is not None
+            and not story.shares_a_broken_one()
+            and (story.open or self.now < story.quiet_since + IDLE)
+        )
         try:
             self.loop.offer(request, self.now)
         except QueueFull:
@@ -272,7 +281,8 @@ class Sequences(RuleBasedStateMachine):
             return
         assert start or may_go_on, "a request without START began a sequence"
         if start or story is None:
-            story = self.stories[id] = Story(id, quiet_since=self.now)
+            joined = story if may_go_on else None
+            story = self.stories[id] = Story(id, quiet_since=self.now, joined=joined)
         record = Record(request, block, story, story.sent)
         story.sent += 1
         story.open += 1

@@ -82,6 +82,11 @@ class Adaptive:
         self._preprocess = 0.0
         self._batches = 0  # that said how long it took
 
+    @property
+    def enough(self) -> int:
+        """The best size, as far as it is known."""
+        return self.curve.cap
+
     def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
         """Learn the rate, who came back, and which arrivals come close together."""
         if request.deadline < math.inf:

@@ -92,14 +92,15 @@ class Batcher:
     def left(self, instance: str) -> None:
         """An instance is gone, or will be sent nothing more."""
 
-    def offer(self, request: Request, now: float) -> None:
-        """Take the request, or raise QueueFull or DeadlineExceeded and take nothing."""
+    def offer(self, request: Request, now: float) -> bool:
+        """Take the request, or raise QueueFull or DeadlineExceeded and take nothing. True: it makes a batch full."""
         if request.deadline < math.inf and len(self.queue):
             self._check_deadline(request, now)
         lane = self.queue.add(request, self._retry_after)
         if self.order is not None:
             self.order.add(request)
         self.policy.arrived(request, lane, self.fleet, now)
+        return lane.rows - request.rows < self.policy.enough <= lane.rows
 
     def withdraw(self, request: Request, now: float) -> int:
         """The client left; the number of requests that ended by it: one, or none when it had ended before."""

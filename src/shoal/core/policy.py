@@ -4,6 +4,7 @@ A policy owns no queue, no timer and no clock. It is asked only when an instance
 one of three shapes: these rows leave now, hold until then, or refuse these requests because they cannot be saved.
 """
 
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -72,6 +73,11 @@ class Policy(Protocol):
 
     limit: int  # the most rows a batch may have
 
+    @property
+    def enough(self) -> int:
+        """Rows that leave as soon as an instance has room for them: nobody else is waited for."""
+        ...
+
     def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
         """Note a request that has just joined `lane`."""
         ...
@@ -114,6 +120,11 @@ class Told:
     def __init__(self, limit: int, delay: float) -> None:
         self.limit = limit
         self.delay = delay
+
+    @property
+    def enough(self) -> int:
+        """A batch that nothing more fits into."""
+        return self.limit
 
     def arrived(self, request: Request, lane: Lane, fleet: Fleet, now: float) -> None:
         """Nothing is learned from arrivals."""
@@ -180,6 +191,11 @@ class Single(Fixed):
 
     def __init__(self) -> None:
         super().__init__(1, 0.0)
+
+    @property
+    def enough(self) -> int:
+        """There is nothing to fill: all of a turn are seen together, and shared out among the instances."""
+        return sys.maxsize
 
     def decide(self, lane: Lane, fleet: Fleet, now: float) -> Decision:
         """Send the head at once."""

@@ -84,6 +84,9 @@ class Scheduler:
         self._begun: dict[str, dict[Batch, None]] = {}  # those that have, of instances that have any; ordered sets
         self._instances: dict[str, Instance] = {}
         self._retiring: dict[str, Callable[[], None]] = {}
+        self._is_full = False  # the last who came made a batch full
+        self._due = math.inf  # when what waits should be looked at again, if somebody comes
+        self._is_inside = False  # in the middle of a change: whoever comes now only joins
         self._failed = 0  # of those that failed while they waited, counted so far
         self._closing = 0  # batches freed whose answers are being handed out
         self._on_idle: list[Callable[[], None]] = []
@@ -109,7 +112,9 @@ class Scheduler:
         """Take the request, or raise QueueFull or Poisoned and take nothing."""
         if self.poison.blamed:
             self._check_content(request, now)
-        self.batcher.offer(request, now)
+        if (self._is_full or now >= self._due) and not self._is_inside:
+            self.feed(now)  # the end of a turn in which many are received may be far
+        self._is_full = self.batcher.offer(request, now)
         self.alarm.soon()
 
     def withdraw(self, request: Request, now: float) -> None:
@@ -143,6 +148,7 @@ class Scheduler:
         """An instance is gone; what it held runs once more elsewhere, or fails with `error`. So does a hung batch."""
         if self._instances.pop(instance.id, None) is None:
             return
+        was_inside, self._is_inside = self._is_inside, True
         was_free = self._is_free(instance.id)
         begun = self._begun.pop(instance.id, {})
         held = [*begun, *self._held.pop(instance.id)]
@@ -169,6 +175,7 @@ class Scheduler:
             self.stats.record(batch, now)
             batch.let_go()
             self._run_again(again, isolate=isolate)
+        self._is_inside = was_inside
         self.alarm.soon()
 
     def retire(self, instance: Instance, when_empty: Callable[[], None]) -> None:
@@ -230,6 +237,7 @@ class Scheduler:
 
         A batch that ran `out_of_memory` is halved unless nothing may run twice: its size is to blame, not its items.
         """
+        was_inside, self._is_inside = self._is_inside, True
         again = batch.close(now, error, isolate=self.isolates or (out_of_memory and self.max_attempts > 1))
         self._closing -= 1
         self.stats.record(batch, now)
@@ -240,13 +248,16 @@ class Scheduler:
         if again:
             self._run_again(again, isolate=True, before=before)
             self.alarm.soon()
+        self._is_inside = was_inside
         if self._on_idle and self.is_idle:
             self._tell_idle()
 
     def feed(self, now: float) -> None:
         """Give free instances what should leave now, and arrange to be called when that may change."""
+        was_inside, self._is_inside = self._is_inside, True
         batcher = self.batcher
         batcher.expire(now)
+        self._is_full = False
         wake = math.inf
         for instance_id in self._held if not self._begun else self._least_begun():
             if not self._held[instance_id] and instance_id not in self._retiring:
@@ -264,7 +275,9 @@ class Scheduler:
         self.stats.expired = batcher.expired
         self.stats.failed += batcher.failed - self._failed
         self._failed = batcher.failed
+        self._due = wake if batcher.is_shared else math.inf
         self.alarm.at(min(wake, batcher.queue.next_deadline()))
+        self._is_inside = was_inside
         if self._on_idle and self.is_idle:
             self._tell_idle()
 
@@ -276,9 +289,11 @@ class Scheduler:
 
     def fail_waiting(self, error: Callable[[], ServingError], now: float) -> None:
         """Nobody will come to run what waits: end it."""
+        was_inside, self._is_inside = self._is_inside, True
         for request in self.batcher.queue.drain():
             request.answer(error(), True, now)
             self.stats.failed += 1
+        self._is_inside = was_inside
         if self.is_idle:
             self._tell_idle()
 

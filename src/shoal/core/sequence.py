@@ -137,8 +137,8 @@ class SequenceBatcher:
             self._lost |= dict.fromkeys(self._cut(sequence), why)
         self._place()
 
-    def offer(self, request: Request, now: float) -> None:
-        """Take the request, or raise InvalidInput or QueueFull and take nothing."""
+    def offer(self, request: Request, now: float) -> bool:
+        """Take the request, or raise InvalidInput or QueueFull and take nothing; whose turn it is, is seen later."""
         mark = request.sequence
         if request.rows != 1:
             why = "must specify batch-size 1 due to requirements of sequence batcher"
@@ -167,6 +167,7 @@ class SequenceBatcher:
         if sequence.slot is None and request.timeout and request.arrived + request.timeout < sequence.deadline:
             sequence.deadline = request.arrived + request.timeout
             self._watch(sequence.deadline, sequence, None)
+        return False
 
     def withdraw(self, request: Request, now: float) -> int:
         """The client left: what else its sequence has waiting is cancelled. Gives how many ended."""

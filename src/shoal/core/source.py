@@ -70,8 +70,8 @@ class Source(Protocol):
         """An instance is gone, or will be sent nothing more. Told once."""
         ...
 
-    def offer(self, request: Request, now: float) -> None:
-        """Take the request, or raise and take nothing."""
+    def offer(self, request: Request, now: float) -> bool:
+        """Take the request, or raise and take nothing. True: with it as many wait as leave together at most."""
         ...
 
     def withdraw(self, request: Request, now: float) -> int:

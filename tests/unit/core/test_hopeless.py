@@ -58,8 +58,7 @@ def test_who_would_have_been_in_time_with_batches_a_good_part_faster_is_never_re
 
 
 def test_a_queue_takes_no_more_than_can_be_answered_in_time() -> None:
-    bench = Bench(Adaptive(8, {1: 0.1, 8: 0.8}))
-    bench.join()
+    bench = busy()
     taken = 0
     with pytest.raises(DeadlineExceeded, match=r"cannot be met: 28 rows are before it and 2000 ms are left"):
         for _ in range(40):
@@ -70,6 +69,15 @@ def test_a_queue_takes_no_more_than_can_be_answered_in_time() -> None:
 
     assert taken == 28, "of which 20 would be in time if nothing were faster than learned"
     assert bench.stats.expired == 1
+
+
+def busy() -> Bench:
+    """One instance, which runs something already."""
+    bench = Bench(Adaptive(8, {1: 0.1, 8: 0.8}))
+    bench.join()
+    bench.offer(ask())
+    bench.feed()
+    return bench
 
 
 def test_with_nobody_waiting_nobody_is_refused_on_arrival() -> None:
@@ -84,8 +92,7 @@ def test_with_nobody_waiting_nobody_is_refused_on_arrival() -> None:
 
 
 def test_one_that_overtakes_those_who_wait_is_taken() -> None:
-    bench = Bench(Adaptive(8, {1: 0.1, 8: 0.8}))
-    bench.join()
+    bench = busy()
     bench.offer(*(ask(deadline=20.0) for _ in range(8)))
     bench.offer(ask(deadline=0.3))
 

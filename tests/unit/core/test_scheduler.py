@@ -24,6 +24,48 @@ def test_offers_of_one_turn_leave_together_at_its_end() -> None:
     assert instance.batches[0].instance == "a"
 
 
+def test_a_full_batch_does_not_wait_for_the_end_of_a_long_turn() -> None:
+    bench = Bench(Fixed(2, 1.0))
+    instance = bench.join()
+    bench.feed()
+    bench.offer(first := ask(), second := ask())
+    assert instance.batches == []
+    bench.offer(third := ask())
+
+    assert [list(batch.requests) for batch in instance.batches] == [[first, second]]
+    assert not third.has_ended
+    assert len(bench.batcher.queue) == 1
+
+
+def test_a_hold_that_ends_in_a_long_turn_ends_then() -> None:
+    bench = Bench(Scripted(Hold(0.5, "scripted")))
+    instance = bench.join()
+    bench.offer(first := ask())
+    bench.feed()
+    bench.now = 0.4
+    bench.offer(second := ask())
+    assert instance.batches == []
+    bench.now = 0.6
+    bench.offer(third := ask())
+
+    assert [list(batch.requests) for batch in instance.batches] == [[first, second]]
+    assert third.batch is None
+
+
+def test_what_is_full_while_no_instance_is_free_is_looked_at_once() -> None:
+    policy = Scripted(Leave(2, "scripted"))
+    policy.enough = 2
+    bench = Bench(policy)
+    bench.join()
+    bench.offer(ask(), ask())
+    bench.feed()
+    looks = []
+    bench.scheduler.feed = lambda now: looks.append(now)  # type: ignore[method-assign]
+    bench.offer(*(ask() for _ in range(20)))
+
+    assert len(looks) == 1
+
+
 def test_offers_keep_joining_while_no_instance_is_free() -> None:
     bench = Bench()
     instance = bench.join()
