@@ -22,17 +22,17 @@ COMPILED: Final = {
         "policy preferred queue relay repository request returns running scheduler sequence slots source spread "
         "triage turns volleys"
     ),
-    "": "payload telemetry",
+    "": "alarm payload telemetry",
     "embedded": "carried",
     "fronts": "call relay",
     "triton": "cached",
-    "series": "recorder values",
+    "series": "recorder triton values",
     "pool": "link",
     "wire": "channel memory tray",
     "worker": "batch failures home items main outlet pipeline requests streams",
     "worker/backends": "tensors triton_python triton_replies",
     "frontend": "budget exchange http hub incoming known mms noted phase refusals routes server timing",
-    "frontend/kserve": "calls desk infer plan requests routes values",
+    "frontend/kserve": "access answers asked blocks calls desk infer plan requests routes values",
     "frontend/grpc": "calls kserve kserve_calls kserve_tensors raw repeats",
     "frontend/http2": "answers call connection control flow frames heads hpack huffman messages served streams",
 }  # by folder of the package

@@ -10,8 +10,9 @@ from shoal.core.model import Model
 from shoal.core.request import InSequence, Outcome, Request
 from shoal.core.stuck import Wait, is_stuck
 from shoal.errors import InvalidInput, ServingError, TooLarge, Unavailable, Withdrawn
-from shoal.frontend.kserve.asked import Controls, Tensor
+from shoal.frontend.kserve.asked import Tensor
 from shoal.frontend.kserve.control import Control, check_explicit
+from shoal.frontend.kserve.controls import Controls
 from shoal.frontend.kserve.desk import Desk
 from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.status import UnknownModel, Unsupported, explain

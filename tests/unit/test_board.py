@@ -9,7 +9,7 @@ import pytest
 from shoal.board import Board, checked_version, tensors_of
 from shoal.core.request import InSequence
 from shoal.errors import HandlerFailed, InvalidInput, LoadFailed, ProtocolError, TooLarge, Withdrawn
-from shoal.frontend.kserve.asked import Told as Asked
+from shoal.frontend.kserve.controls import Told as Asked
 from shoal.payload import Buffer, Result
 from shoal.pool.errands import Caller
 from shoal.tensor import split

@@ -59,7 +59,8 @@ class Span:
     def add(self, count: int, seconds: float) -> None:
         """Count so many, and their time."""
         self.count += count
-        self.ns += max(0, round(seconds * NANO))
+        if seconds > 0.0:
+            self.ns += round(seconds * NANO)
 
     def shown(self) -> dict[str, int]:
         """Give it as clients read it."""
@@ -101,9 +102,14 @@ class ModelSeries:
             return
         times = (stages.preprocess, stages.inference, stages.postprocess)
         count = len(answered)
-        self.inferences += sum(request.rows for request in answered)
-        self.success.add(count, sum(request.answered - request.arrived for request in answered))
-        self.queue.add(count, sum(request.batched - request.arrived for request in answered))
+        rows, taken, queued = 0, 0.0, 0.0
+        for request in answered:
+            rows += request.rows
+            taken += request.answered - request.arrived
+            queued += request.batched - request.arrived
+        self.inferences += rows
+        self.success.add(count, taken)
+        self.queue.add(count, queued)
         row = self.batches.get(batch.rows)
         if row is None:
             row = self.batches[batch.rows] = (Span(), Span(), Span())

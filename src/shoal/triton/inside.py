@@ -10,7 +10,8 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from shoal.core.request import OnAnswer, Request
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Controls, Tensor, Told, Wish
+from shoal.frontend.kserve.asked import Asked, Tensor, Wish
+from shoal.frontend.kserve.controls import NO_CONTROLS, Controls, Told
 from shoal.frontend.kserve.desk import Desk
 from shoal.frontend.kserve.plan import Plan
 from shoal.payload import Block, Payload

@@ -14,7 +14,8 @@ from shoal.core.request import Outcome, Request
 from shoal.core.scheduler import Alarm
 from shoal.errors import HandlerFailed, ServingError
 from shoal.frontend.kserve.answers import read
-from shoal.frontend.kserve.asked import Controls, Tensor
+from shoal.frontend.kserve.asked import Tensor
+from shoal.frontend.kserve.controls import Controls
 from shoal.frontend.kserve.plan import Plan
 from shoal.payload import Buffer, Result
 from shoal.telemetry import ModelStats

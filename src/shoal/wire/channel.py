@@ -116,6 +116,12 @@ class BlockingChannel:
                 return None
             self._frames = self._reader.feed(data)
 
+    def rest(self) -> Frame | None:
+        """Give the next frame of what was received already; None where there is none whole."""
+        for got in self._frames:
+            return got
+        return None
+
     def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
         """Send one frame whole, gathering the buffers in the kernel."""
         buffers = frame(message, data)

@@ -18,7 +18,7 @@ import msgspec
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, LoadOutOfMemory, ProtocolError
 from shoal.payload import Buffer
-from shoal.wire.channel import BlockingChannel
+from shoal.wire.channel import BlockingChannel, Frame
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import (
     VERSION,
@@ -156,6 +156,10 @@ class Inbox:
         except BlockingIOError:
             return None
 
+    def rest(self) -> tuple[Command, memoryview] | None:
+        """Take the next command if it came with those before: the socket is not asked."""
+        return self._decoded(self._channel.rest())
+
     def interrupt(self) -> None:
         """End the stream for the thread that waits for it; from any thread."""
         self._socket.shutdown(socket.SHUT_RD)
@@ -165,6 +169,9 @@ class Inbox:
             frame = self._channel.receive(wait=wait)
         except ConnectionResetError:
             return None
+        return self._decoded(frame)
+
+    def _decoded(self, frame: Frame | None) -> tuple[Command, memoryview] | None:
         if frame is None:
             return None
         try:
@@ -287,7 +294,8 @@ class Loop:
                 if self._is_apart or (received := self._inbox.receive()) is None:
                     return
                 self._take(*received)
-                self._poll()  # a request of it may have been cancelled
+                while received := self._inbox.rest():
+                    self._take(*received)  # a request of the batch may have been cancelled
                 self._submit()
 
     def _read_for(self, home: Home) -> None:

@@ -23,6 +23,7 @@ from shoal.worker.batch import Batch, Slice, rows_of
 from shoal.worker.home import Home
 from shoal.worker.later import Later
 from shoal.worker.program import Program, Stage
+from shoal.worker.requests import Requests
 
 Done = Callable[[Batch], None]
 Poll = Callable[[], None]
@@ -208,9 +209,10 @@ def run_stages(
 ) -> None:
     """Run a slice through these stages; it is left with what is alive, and with nobody once all have ended."""
     started = perf_counter()
+    at_hand: Requests | None = None
     for stage in stages:
         try:
-            _run_stage(cut, stage, program, arena, poll)
+            at_hand = _run_stage(cut, stage, program, arena, poll, at_hand)
         except BaseException as error:  # SystemExit too: user code does not end the worker
             cut.fail(error, stage.label)
         ended = perf_counter()
@@ -241,27 +243,33 @@ def _leave(done: Done, cut: Slice) -> None:
         done(batch)
 
 
-def _run_stage(cut: Slice, stage: Stage, program: Program, arena: ArenaReader | None, poll: Poll) -> None:
+def _run_stage(
+    cut: Slice, stage: Stage, program: Program, arena: ArenaReader | None, poll: Poll, at_hand: Requests | None
+) -> Requests:
+    """Run one stage; gives what the context speaks of now, which was `at_hand` before."""
     if stage is program.stages[0]:
         start = cut.start
         rows = program.read(cut.items, cut.batch.data[start:] if start else cut.batch.data, arena)
         cut.data = cut.drop_failed(rows, "the request")
         if not cut.places:
-            return
-    program.context.enter(cut.requests, cut.emit)
+            return cut.requests
+    if cut.requests is not at_hand:
+        at_hand = cut.requests
+        program.context.enter(at_hand, cut.emit)
     result = stage.call(cut.data)
     if isinstance(result, Later):
         cut.later = result.open
-        return
+        return at_hand
     if not stage.gives_rows:
         cut.data = cut.drop_failed(result, stage.label)
-        return
+        return at_hand
     if streams.is_stream(result):
         streams.run(cut, result, stage, poll)
-        return
+        return at_hand
     results = rows_of(result, len(cut.places), stage.label)
     if stage is program.stages[-1]:
         cut.answer(results, stage.label)
         cut.places = ()
     else:
         cut.data = cut.drop_failed(results, stage.label)
+    return at_hand

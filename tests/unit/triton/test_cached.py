@@ -9,7 +9,8 @@ from shoal.config.model import ModelConfig
 from shoal.core.model import Life, Model
 from shoal.core.order import AnswerOrder
 from shoal.errors import HandlerFailed, Unavailable
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Tensor
+from shoal.frontend.kserve.asked import Asked, Tensor
+from shoal.frontend.kserve.controls import NO_CONTROLS
 from shoal.payload import Result
 from shoal.triton.cache import OVERHEAD, ResponseCache
 from shoal.triton.cached import CachedModel

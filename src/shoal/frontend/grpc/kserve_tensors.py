@@ -8,7 +8,8 @@ from shoal.errors import InvalidInput
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
 from shoal.frontend.grpc.raw import put
 from shoal.frontend.kserve import answers
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Controls, Tensor, Wish
+from shoal.frontend.kserve.asked import Asked, Tensor, Wish
+from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
 from shoal.frontend.kserve.heads import membership
 from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan

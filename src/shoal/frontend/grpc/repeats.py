@@ -12,7 +12,8 @@ from shoal.frontend.grpc.calls import parse
 from shoal.frontend.grpc.kserve_tensors import read_asked
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
 from shoal.frontend.grpc.raw import cut, mark
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Tensor, Wish
+from shoal.frontend.kserve.asked import Asked, Tensor, Wish
+from shoal.frontend.kserve.controls import NO_CONTROLS
 from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan
 from shoal.payload import Buffer

@@ -6,7 +6,8 @@ from hmac import compare_digest
 
 from shoal.config.triton import Restriction
 from shoal.errors import ConfigError, InvalidInput, Unauthorised
-from shoal.frontend.kserve.asked import Asked, Controls
+from shoal.frontend.kserve.asked import Asked
+from shoal.frontend.kserve.controls import Controls
 
 Headers = Iterable[tuple[bytes, bytes]]
 GRPC_PREFIX = "triton-grpc-protocol-"  # what the metadata of a call that needs a key begins with

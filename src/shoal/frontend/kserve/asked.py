@@ -1,11 +1,9 @@
-"""What a client asks of a model, whichever protocol it speaks: tensors, wishes for outputs, and how it is scheduled."""
+"""What a client asks of a model, whichever protocol it speaks: tensors, and wishes for outputs."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-import msgspec
-
-from shoal.core.request import InSequence
+from shoal.frontend.kserve.controls import Controls
 from shoal.payload import Block, Buffer
 
 NO_CLASSES: Final = 0
@@ -66,20 +64,6 @@ class Wish:
         self.window = window
 
 
-class Controls(msgspec.Struct, frozen=True):
-    """What the parameters of a request say."""
-
-    parameters: dict[str, Any] = {}  # those that the model itself is told
-    sequence: InSequence | None = None
-    priority: int = 0  # 0: the default
-    timeout: int = 0  # microseconds; 0: none
-    is_binary: bool = False  # outputs that are not listed come as bytes
-    wants_final: bool = False  # an empty answer says that there are no more
-
-
-NO_CONTROLS = Controls()
-
-
 class Asked:
     """One request, read and not yet checked against its model."""
 
@@ -105,17 +89,3 @@ class Asked:
             for wish in self.wishes.values():
                 if wish.window is not None:
                     wish.window.let_go()
-
-
-class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker is told of a request beside its tensors; it travels as the header `v2`."""
-
-    id: str
-    parameters: dict[str, Any]
-    outputs: list[str]  # empty: all
-    sequence: InSequence | None = None
-    timeout: int = 0
-    priority: int = 0
-
-
-encode_told = msgspec.msgpack.Encoder().encode

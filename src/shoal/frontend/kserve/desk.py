@@ -9,7 +9,8 @@ from shoal.core.model import Life, Model
 from shoal.core.repository import Repository
 from shoal.core.request import OnAnswer, Request
 from shoal.errors import InvalidInput, ModelNotFound
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Told, encode_told
+from shoal.frontend.kserve.asked import Asked
+from shoal.frontend.kserve.controls import NO_CONTROLS, Told, encode_told
 from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.responses import Counted, OnResponse

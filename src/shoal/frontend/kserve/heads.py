@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.core.request import InSequence
 from shoal.errors import InvalidInput
-from shoal.frontend.kserve.asked import NO_CONTROLS, Controls
+from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
 from shoal.frontend.kserve.status import Unsupported
 from shoal.payload import Buffer
 

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from shoal.config.model import TensorSpec
 from shoal.errors import InvalidInput
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Controls, Tensor, Window, Wish
+from shoal.frontend.kserve.asked import Asked, Tensor, Window, Wish
 from shoal.frontend.kserve.blocks import Body
+from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
 from shoal.frontend.kserve.heads import Input, LooseInput, Output, is_natural, read_controls, read_head
 from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan

@@ -18,8 +18,9 @@ class InferenceResponse:
         parameters: dict[str, Any] | None = None,
     ) -> None:
         tensors = list(output_tensors or ())
-        if not all(isinstance(tensor, Tensor) for tensor in tensors):
-            raise TypeError("InferenceResponse takes a list of Tensor objects as output_tensors")
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                raise TypeError("InferenceResponse takes a list of Tensor objects as output_tensors")
         if error is not None and not isinstance(error, TritonError):
             raise TypeError(f"the error of an InferenceResponse is a TritonError, got {type(error).__name__}")
         self._tensors = tensors

@@ -8,7 +8,8 @@ from shoal.errors import ConfigError, InvalidInput, Unauthorised
 from shoal.frontend.grpc.kserve import PREFIX
 from shoal.frontend.grpc.proto import grpc_service_pb2 as pb
 from shoal.frontend.kserve.access import grpc_access, http_access
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Controls
+from shoal.frontend.kserve.asked import Asked
+from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
 from shoal.frontend.rpc import Code
 from tests.unit.frontend.grpc.calling import FakeCall
 from tests.unit.frontend.kserve.bed import Bed, Memory, behind, binary, given

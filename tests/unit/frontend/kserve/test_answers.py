@@ -6,8 +6,9 @@ import pytest
 
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.frontend.kserve.answers import write, write_generated
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Controls, Wish
+from shoal.frontend.kserve.asked import Asked, Wish
 from shoal.frontend.kserve.classify import MOST_ELEMENTS, classify
+from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
 from shoal.frontend.kserve.plan import Plan
 from shoal.payload import Result
 from shoal.tensor import ANSWER, Answer, Head, join, pack_strings, unpack_strings

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shoal.core.request import InSequence
 from shoal.errors import InvalidInput
-from shoal.frontend.kserve.asked import NO_CONTROLS, Controls
+from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
 from shoal.frontend.kserve.heads import LooseHead, read_controls, read_head, read_object
 from shoal.frontend.kserve.status import Unsupported
 

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from shoal.errors import InvalidInput
-from shoal.frontend.kserve.asked import NO_CONTROLS, Asked, Tensor, Wish
+from shoal.frontend.kserve.asked import Asked, Tensor, Wish
+from shoal.frontend.kserve.controls import NO_CONTROLS
 from shoal.frontend.kserve.plan import MOST_LOOKS, MOST_STRINGS, Plan
 from shoal.tensor import WIDTHS, pack_strings
 from tests.unit.frontend.kserve.bed import plan_of, spec
