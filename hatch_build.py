@@ -6,6 +6,7 @@ in both, and mean the same in both. `SHOAL_COMPILED_LEVEL` is the C compiler's o
 
 import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ COMPILED: Final = {
     "embedded": "carried",
     "fronts": "call relay",
     "triton": "cached",
-    "series": "recorder triton values",
+    "series": "recorder spans values",
     "pool": "link",
     "wire": "channel memory tray",
     "worker": "batch failures home items main outlet pipeline requests streams",
@@ -75,6 +76,18 @@ def _compile(root: Path, scratch: Path, level: str) -> dict[str, str]:
     """Compile the modules; gives where each file is, and its place in the wheel."""
     from mypyc.build import mypycify
     from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
+    class AtOnce(build_ext):
+        """Compiles the files of an extension side by side: nearly all of them belong to one."""
+
+        def build_extensions(self) -> None:
+            compile = self.compiler.compile
+            with ThreadPoolExecutor(os.cpu_count()) as threads:
+                self.compiler.compile = lambda sources, **options: [
+                    made for each in threads.map(lambda one: compile([one], **options), sources) for made in each
+                ]
+                super().build_extensions()
 
     package = Path("src/shoal")
     sources = [str(package / folder / f"{name}.py") for folder, names in COMPILED.items() for name in names.split()]
@@ -90,9 +103,9 @@ def _compile(root: Path, scratch: Path, level: str) -> dict[str, str]:
             group_name="shoal",
             multi_file=True,  # one file of everything takes the C compiler three times as long
         )
-        command = Distribution({"name": "shoal", "ext_modules": extensions}).get_command_obj("build_ext")
+        project = Distribution({"name": "shoal", "ext_modules": extensions, "cmdclass": {"build_ext": AtOnce}})
+        command = project.get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(scratch / "built"), str(scratch / "objects")
-        command.parallel = os.cpu_count()
         command.ensure_finalized()
         command.run()
     finally:

@@ -4,8 +4,9 @@ from shoal.core.batch import Batch, Stages
 from shoal.core.request import Request
 from shoal.errors import HandlerFailed, WorkerDied
 from shoal.payload import Payload, Result
+from shoal.series.spans import ModelSeries
 from shoal.series.system import Machine
-from shoal.series.triton import ModelSeries, Series
+from shoal.series.triton import Series
 from shoal.telemetry import ModelStats
 
 
