@@ -23,7 +23,7 @@ COMPILED: Final = {
         "policy preferred queue relay repository request returns running scheduler sequence slots source spread "
         "triage turns volleys"
     ),
-    "": "alarm payload telemetry",
+    "": "alarm payload telemetry tensor",
     "embedded": "carried",
     "fronts": "call relay",
     "triton": "cached",

@@ -6,10 +6,9 @@ names, datatypes, shapes and sizes, never at values, unless a client speaks JSON
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from shoal.answer import Answer, decode_answer, encode_answer
 from shoal.errors import InvalidInput, ProtocolError
 
 WIDTHS: Final = {
@@ -23,28 +22,6 @@ WIDTHS: Final = {
 PART: Final = "tensor/"  # begins the content type of a part that is a tensor: tensor/FP32;1,3,224,224
 ANSWER: Final = "application/x-shoal-tensors"  # the content type of an answer that is tensors
 LARGEST_DIMENSION: Final = 2**31 - 1
-
-
-class Head(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a tensor besides its bytes."""
-
-    name: str
-    datatype: str
-    shape: list[int]
-    size: int  # bytes
-
-
-class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """What stands before the bytes of an answer's tensors, in their order."""
-
-    outputs: list[Head]
-    parameters: dict[str, Any] = {}
-    error: str = ""  # of a decoupled model, inside a stream
-    code: str = ""
-
-
-_encode_answer = msgspec.msgpack.Encoder().encode
-_decode_answer = msgspec.msgpack.Decoder(Answer).decode
 
 
 def part_type(datatype: str, shape: Sequence[int]) -> str:
@@ -69,7 +46,7 @@ def elements(shape: Sequence[int], name: str) -> int:
 
 def pieces(answer: Answer, buffers: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
     """Give what an answer's body is made of: its head and its tensors."""
-    head = _encode_answer(answer)
+    head = encode_answer(answer)
     return [len(head).to_bytes(4, "little"), head, *buffers]
 
 
@@ -82,7 +59,7 @@ def split(body: bytes | bytearray | memoryview) -> tuple[Answer, list[memoryview
     """Take a body apart again; nothing but its head is copied: a worker may still write to where it lies."""
     view = memoryview(body)
     size = int.from_bytes(view[:4], "little")
-    answer = _decode_answer(bytes(view[4 : 4 + size]))
+    answer = decode_answer(bytes(view[4 : 4 + size]))
     at, found = 4 + size, []
     for head in answer.outputs:
         found.append(view[at : at + head.size])

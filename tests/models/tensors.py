@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import shoal
-from shoal.tensor import ANSWER, Answer, Head, join, unpack_strings
+from shoal.answer import Answer, Head
+from shoal.tensor import ANSWER, join, unpack_strings
 
 
 class Tensors:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from shoal import tensor
+from shoal.answer import Answer, Head
 from shoal.wire.memory import Arena
 from shoal.wire.messages import (
     Ask,
@@ -305,7 +306,7 @@ def test_a_call_of_another_model_goes_out_and_its_answer_comes_back(tricks: Tens
     assert isinstance(ask, Ask) and (ask.model, ask.outputs, ask.id, ask.holds) == ("other", ["OUT"], "id", True)
     assert ask.inputs == [PartHead("IN", "tensor/FP32;1,2", 8)] and data == IN.tobytes()
 
-    body = tensor.join(tensor.Answer([tensor.Head("OUT", "FP32", [1, 2], 8)]), [(3 * IN).tobytes()])
+    body = tensor.join(Answer([Head("OUT", "FP32", [1, 2], 8)]), [(3 * IN).tobytes()])
     tricks.front.send(Told(ask.errand, True), [body])
     ((answer,),) = tricks.hear(number, 1)
     assert isinstance(answer, dict) and same(answer["OUT"], 3 * IN)

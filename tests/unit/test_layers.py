@@ -20,7 +20,8 @@ LAYERS: dict[str, set[str] | None] = {
     "redact": set(),
     "heap": set(),
     "payload": {"errors"},
-    "tensor": {"errors"},
+    "answer": set(),
+    "tensor": {"answer", "errors"},
     "alarm": {"clock"},
     "config": {"errors", "payload", "clock"},
     "telemetry": {"errors", "payload", "clock", "redact"},
@@ -29,7 +30,7 @@ LAYERS: dict[str, set[str] | None] = {
     "series": {"errors"},
     "core": {"errors", "clock", "config", "telemetry", "payload"},
     "wire": {"errors", "payload"},
-    "frontend": {"tensor", "core", "payload", "config", "telemetry", "logs", "errors", "clock"},
+    "frontend": {"answer", "tensor", "core", "payload", "config", "telemetry", "logs", "errors", "clock"},
     "fronts": {
         "config",
         "errors",
@@ -41,11 +42,11 @@ LAYERS: dict[str, set[str] | None] = {
         "wire",
     },  # processes with clients
     "pool": {"core", "wire", "config", "telemetry", "clock", "errors", "payload"},
-    "worker": {"heap", "tensor", "wire", "payload", "config", "errors", "version", "upstream"},
+    "worker": {"answer", "heap", "tensor", "wire", "payload", "config", "errors", "version", "upstream"},
     "upstream": {"errors", "tensor", "version", "wire", "worker"},  # the modules that handlers of other servers import
     # model repositories, and models that ask others: those speak v2 as clients do
     "gpu": {"errors"},  # parts for handlers; they say `import shoal.gpu`
-    "triton": {"archive", "clock", "config", "core", "errors", "frontend", "payload", "telemetry", "tensor"},
+    "triton": {"answer", "archive", "clock", "config", "core", "errors", "frontend", "payload", "telemetry", "tensor"},
     "v2": {"clock", "config", "core", "frontend", "series", "telemetry", "triton"},
     "apis": {
         *("archive", "clock", "config", "core", "frontend", "fronts", "logs", "v2", "version", "workflows"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from shoal.answer import Answer, Head
 from shoal.config.model import Interface, ModelConfig, TensorSpec
 from shoal.config.scheduling import Step
 from shoal.core.batch import Stages
@@ -19,7 +20,7 @@ from shoal.frontend.kserve.controls import Controls
 from shoal.frontend.kserve.plan import Plan
 from shoal.payload import Buffer, Result
 from shoal.telemetry import ModelStats
-from shoal.tensor import ANSWER, Answer, Head, join, read_part_type
+from shoal.tensor import ANSWER, join, read_part_type
 from shoal.triton.inside import Inside, Shared, told_of
 
 STUCK = "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"

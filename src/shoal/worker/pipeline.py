@@ -140,7 +140,7 @@ class Gathered:
         self._waiting = Hop(2)
         stages = program.stages
         middle = next((column for column, stage in enumerate(stages) if stage.would_wait is not None), len(stages))
-        self._head, self._tail = stages[:middle], stages[middle:]  # what never waits, and the rest
+        self._tail = stages[middle:]  # what may wait, and what comes after it
 
     def start(self) -> None:
         """Start the thread that waits; it ends with the process."""
@@ -155,26 +155,19 @@ class Gathered:
 
     def _run(self, cut: Slice) -> None:
         """Run all stages; from the one on that would wait, on the other thread."""
-        run_stages(cut, self._head, self._program, self._arena)
-        if cut.later is not None:
-            return  # it leaves with its last answer
-        if not cut.places or not self._tail:
-            self._leave(cut)
-        elif (would_wait := self._tail[0].would_wait) is not None and would_wait(cut.data):
+        is_through = _run(cut, self._program.stages, self._program, self._arena, nothing_to_poll, may_wait=False)
+        if not is_through:
             self._waiting.put(cut)
-        else:
-            self._end(cut)
-
-    def _end(self, cut: Slice) -> None:
-        run_stages(cut, self._tail, self._program, self._arena)
-        if cut.later is None:
+        elif cut.later is None:  # else it leaves with its last answer
             self._leave(cut)
 
     def _wait(self) -> None:
         while True:
             cut = self._waiting.get()
             try:
-                self._end(cut)
+                run_stages(cut, self._tail, self._program, self._arena)
+                if cut.later is None:
+                    self._leave(cut)
             except BaseException:  # a defect of ours: the thread lives
                 _log.exception("a batch could not be answered")
 
@@ -208,9 +201,19 @@ def run_stages(
     poll: Poll = nothing_to_poll,
 ) -> None:
     """Run a slice through these stages; it is left with what is alive, and with nobody once all have ended."""
+    _run(cut, stages, program, arena, poll, may_wait=True)
+
+
+def _run(
+    cut: Slice, stages: Sequence[Stage], program: Program, arena: ArenaReader | None, poll: Poll, *, may_wait: bool
+) -> bool:
+    """Run these stages; False: the next would wait, which this thread may not."""
     started = perf_counter()
     at_hand: Requests | None = None
     for stage in stages:
+        if not may_wait and stage.would_wait is not None and stage.would_wait(cut.data):
+            program.context.leave()
+            return False
         try:
             at_hand = _run_stage(cut, stage, program, arena, poll, at_hand)
         except BaseException as error:  # SystemExit too: user code does not end the worker
@@ -223,6 +226,7 @@ def run_stages(
     program.context.leave()
     if cut.later is not None:
         cut.later(cut, stage)
+    return True
 
 
 def apart(cut: Slice) -> list[Slice]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.answer import Answer, Head
 from shoal.errors import HandlerFailed
 from shoal.frontend.kserve.asked import Asked, Wish
 from shoal.frontend.kserve.classify import classify
@@ -13,7 +14,7 @@ from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.status import STATUSES
 from shoal.frontend.kserve.values import NOT_IN_JSON, dump, to_json, to_list
 from shoal.payload import Result
-from shoal.tensor import ANSWER, WIDTHS, Answer, Head, split
+from shoal.tensor import ANSWER, WIDTHS, split
 
 _encode = msgspec.json.Encoder().encode
 Outputs = list[tuple[Head, memoryview, Wish | None]]

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from heapq import nlargest
 from math import prod
 
+from shoal.answer import Head
 from shoal.errors import InvalidInput
 from shoal.frontend.kserve.values import CODES, to_list
-from shoal.tensor import Head, pack_strings
+from shoal.tensor import pack_strings
 
 MOST_ELEMENTS = 1_000_000
 

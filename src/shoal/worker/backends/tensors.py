@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from shoal import tensor
+from shoal.answer import Answer, Head
 from shoal.errors import HandlerFailed, InvalidInput, ProtocolError
 from shoal.payload import Buffer
-from shoal.tensor import Answer, Head
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import Item
 from shoal.worker.backends.received import Asked, Received, Seat, asked_of

@@ -5,8 +5,8 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
+from shoal.answer import Answer, Head
 from shoal.errors import HandlerFailed, InvalidInput
-from shoal.tensor import Answer, Head
 from shoal.upstream.triton_python_backend_utils.errors import ErrorCode, TritonError
 from shoal.upstream.triton_python_backend_utils.inference import InferenceRequest, Line
 from shoal.upstream.triton_python_backend_utils.response import InferenceResponse

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shoal.answer import Answer as TensorAnswer
+from shoal.answer import Head
 from shoal.config.model import Interface, ModelConfig, TensorSpec
 from shoal.core.batch import Batch, Stages
 from shoal.core.model import Life, Model
@@ -24,8 +26,7 @@ from shoal.frontend.kserve.routes import Routes
 from shoal.frontend.kserve.settings import LogSettings, TraceSettings
 from shoal.payload import Block, Result
 from shoal.series.triton import Series
-from shoal.tensor import ANSWER, WIDTHS, Head, join
-from shoal.tensor import Answer as TensorAnswer
+from shoal.tensor import ANSWER, WIDTHS, join
 from tests.support import Bench, FakeClock, FakePool, StubInstance
 from tests.unit.frontend.api_fakes import Answer
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from shoal.answer import Answer, Head
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.frontend.kserve.answers import write, write_generated
 from shoal.frontend.kserve.asked import Asked, Wish
@@ -11,7 +12,7 @@ from shoal.frontend.kserve.classify import MOST_ELEMENTS, classify
 from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
 from shoal.frontend.kserve.plan import Plan
 from shoal.payload import Result
-from shoal.tensor import ANSWER, Answer, Head, join, pack_strings, unpack_strings
+from shoal.tensor import ANSWER, join, pack_strings, unpack_strings
 from tests.unit.frontend.kserve.bed import plan_of, spec, tensors
 
 FOUR = struct.pack("<4f", 1, 2, 3, 4)

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from shoal.answer import Answer, Head
 from shoal.payload import Buffer
-from shoal.tensor import Answer, Head, join
+from shoal.tensor import join
 from shoal.upstream import triton_python_backend_utils as pb_utils
 from shoal.upstream.triton_python_backend_utils import calls
 from shoal.wire.messages import Ask, CallOff, Failure, Order, Told
