@@ -145,8 +145,8 @@ class Adaptive:
             return now
         if len(runs) > 1 or self._merge_beats_overlap(lane.rows, runs[0].rows):
             return None
-        if self._is_loop and not self.returns.expected():
-            return now  # the rest of the clients run there
+        if self._is_loop and not self.returns.expected() and self._is_everybody_here(lane):
+            return now
         return max(now, runs[0].end - self._preprocess - LEAD)
 
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
@@ -280,6 +280,10 @@ class Adaptive:
             return False
         total = self.curve.total
         return total(rows) + total(running) - total(both) > self._preprocess
+
+    def _is_everybody_here(self, lane: Lane) -> bool:
+        """Whether all clients that are known wait or run: connections of a pool come back as well, and others too."""
+        return len(self.returns) <= len(lane) + sum([rows for _, rows in self._running.ends()])
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 
