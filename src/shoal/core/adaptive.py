@@ -177,7 +177,7 @@ class Adaptive:
             self._is_loop = self.returns.is_loop()
             self._returns_pay = self._return_wait(1, 2) > 0.0
         if self.curve.seconds:
-            self.load.note(batch.rows, batch.rows * self.curve.seconds[self.curve.cap] / self.curve.cap, now)
+            self.load.note(batch.rows * self.curve.seconds[self.curve.cap] / self.curve.cap, now)
         self.returns.answered(batch.requests, batch.rows / max(1, len(batch)), now)
 
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
@@ -312,8 +312,8 @@ class Adaptive:
         whole = table[rows]
         if lane.rows != len(lane) or whole < TINY or lane[rows - 1].arrived - lane[0].arrived < GAP * whole:
             return rows
-        if self._is_loop or not self.volleys.is_usual(self.load.rate, SPAN * table[1]):
-            return rows  # the clients of a closed loop come together as well, but not by chance: they come back
+        if self._is_loop:  # its clients come together as well, but as those who come back
+            return rows
         return oldest_first(table, [lane[index].arrived for index in range(rows)], now, self.load.price)
 
     def _slots(self, fleet: Fleet, now: float) -> list[Slot]:

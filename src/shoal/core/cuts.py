@@ -1,14 +1,16 @@
 """Cuts: when fewer rows should leave than could, and how many: pure functions of what batches cost and who waits.
 
 A long batch makes its oldest rows wait for all that came after them, and whoever comes next for all of it. Where rows
-came in groups with a gap between, the older group may go first; in a closed loop everybody's wait is least when
-batches are even shares of all that go round.
+came in groups with a gap between that is no chance, the older group may go first; in a closed loop everybody's wait is
+least when batches are even shares of all that go round.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 GAP: Final = 0.05  # of a batch's time; rows that came closer together than this are not parted
+CHANCE: Final = 1e-3  # how likely independent arrivals leave a gap that long; likelier ones part nothing
 WEIGHT: Final = 0.02  # what the newest batch counts for in the load
 BUSIEST: Final = 0.99  # load that is counted with at most
 FAIR: Final = 0.98  # of the best rows a second, what even shares must reach
@@ -18,23 +20,16 @@ class Load:
     """The share of the server's time that the traffic would need in the best batches; in the long run, not now."""
 
     def __init__(self) -> None:
-        self._rows = 0.0  # of a batch, on average
         self._work = 0.0  # seconds a batch needs at the best size, on average
         self._time = 0.0  # seconds from one batch's end to the next, on average
         self._ended: float | None = None
 
-    def note(self, rows: int, work: float, now: float) -> None:
+    def note(self, work: float, now: float) -> None:
         """A batch ended whose rows are `work` seconds of the best batches."""
         if self._ended is not None:
-            self._rows += WEIGHT * (rows - self._rows)
             self._work += WEIGHT * (work - self._work)
             self._time += WEIGHT * (now - self._ended - self._time)
         self._ended = now
-
-    @property
-    def rate(self) -> float:
-        """Rows a second in the long run."""
-        return self._rows / self._time if self._time > 0.0 else 0.0
 
     @property
     def price(self) -> float:
@@ -46,14 +41,16 @@ class Load:
 def oldest_first(table: Sequence[float], came: Sequence[float], now: float, price: float) -> int:
     """Rows to send of those that `came` then: all, or the ones before a gap where that shortens the longest wait.
 
-    `price` is what a second of server time more costs others.
+    `price` is what a second of server time more costs others. Rows that come one by one leave gaps too: of n that come
+    at random within a time, the longest is longer than `gap` with a chance of about n * exp(-n * gap / time).
     """
     count = len(came)
     whole = table[count]
+    least = max(GAP * whole, (came[-1] - came[0]) / count * math.log(count / CHANCE))
     oldest = now - came[0]
     best, chosen = oldest + whole, count
     for rows in range(1, count):
-        if came[rows] - came[rows - 1] < GAP * whole:
+        if came[rows] - came[rows - 1] < least:
             continue
         first, rest = table[rows], table[count - rows]
         more = first + rest - whole

@@ -6,8 +6,7 @@ from typing import Final
 
 HISTORY: Final = 32  # volleys remembered
 ENOUGH: Final = 8  # volleys to know before one is waited for
-LEAST: Final = 2.0  # rows that follow on average where arrivals are said to come in volleys
-CLEAR: Final = 2.0  # times as many as chance would bring
+LATELY: Final = 4  # of them are the newest: what has not come lately either is not waited for
 MOST: Final = 0.8  # share of the volleys remembered whose spans a hold covers
 
 
@@ -41,17 +40,15 @@ class Volleys:
         self._rows = 0
 
     def usual(self) -> tuple[int, float]:
-        """Rows that usually follow, 0 when none do, and the seconds within which they have."""
-        count = len(self._past)
-        rows = self._sum // count if count >= ENOUGH else 0
+        """Rows that usually follow, and lately too, 0 when none do, and the seconds within which they have."""
+        past = self._past
+        count = len(past)
+        if count < ENOUGH:
+            return 0, 0.0
+        rows = min(self._sum // count, sum([past[-1 - age][1] for age in range(LATELY)]) // LATELY)
         if not rows:
             return 0, 0.0
         return rows, sorted([span for span, _ in self._past])[int(MOST * (count - 1))]
-
-    def is_usual(self, rate: float, span: float) -> bool:
-        """Whether far more rows follow a first arrival within `span` than chance brings at `rate` rows a second."""
-        count = len(self._past)
-        return count >= ENOUGH and self._sum > count * max(LEAST, CLEAR * rate * span)
 
 
 def is_worth(table: list[float], rows: int, joined: int, wait: float) -> bool:

@@ -1,6 +1,8 @@
 """Whether arrivals come in volleys, and whether a first one should wait for the rest."""
 
-from shoal.core.volleys import ENOUGH, Volleys, is_worth
+import pytest
+
+from shoal.core.volleys import ENOUGH, LATELY, Volleys, is_worth
 
 
 def volleys_of(followers: int, count: int = ENOUGH + 1) -> Volleys:
@@ -12,18 +14,24 @@ def volleys_of(followers: int, count: int = ENOUGH + 1) -> Volleys:
     return volleys
 
 
-def test_volleys_are_usual_when_far_more_follow_than_chance_would_bring() -> None:
-    assert volleys_of(10).is_usual(rate=100.0, span=0.01)
-    assert not volleys_of(10).is_usual(rate=1000.0, span=0.01)
+def test_followers_are_counted_and_timed() -> None:
+    rows, within = volleys_of(10).usual()
 
-
-def test_one_follower_is_no_volley() -> None:
-    assert not volleys_of(1).is_usual(rate=1.0, span=0.01)
+    assert rows == 10
+    assert within == pytest.approx(0.001)
 
 
 def test_a_few_volleys_are_no_custom() -> None:
-    assert not volleys_of(10, ENOUGH).is_usual(rate=100.0, span=0.01)  # the last one is not over
-    assert volleys_of(10, ENOUGH + 1).is_usual(rate=100.0, span=0.01)
+    assert volleys_of(10, ENOUGH).usual() == (0, 0.0)  # the last one is not over
+    assert volleys_of(10, ENOUGH + 1).usual()[0] == 10
+
+
+def test_what_has_not_come_lately_is_not_waited_for() -> None:
+    volleys = volleys_of(50, 33)
+    for number in range(33, 33 + LATELY + 1):
+        volleys.opened(float(number))
+
+    assert volleys.usual() == (0, 0.0)
 
 
 def test_waiting_is_worth_it_where_the_followers_gain_more_than_the_first_loses() -> None:
