@@ -56,6 +56,19 @@ class Alarm(Protocol):
         ...
 
 
+class Change:
+    """A change in progress: whoever comes meanwhile only joins. May be entered again from inside."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+
+
 class Scheduler:
     """Feeds instances; owns who of them holds which batch."""
 
@@ -86,7 +99,7 @@ class Scheduler:
         self._retiring: dict[str, Callable[[], None]] = {}
         self._is_full = False  # the last who came made a batch full
         self._due = math.inf  # when what waits should be looked at again, if somebody comes
-        self._is_inside = False  # in the middle of a change: whoever comes now only joins
+        self._change = Change()
         self._failed = 0  # of those that failed while they waited, counted so far
         self._closing = 0  # batches freed whose answers are being handed out
         self._on_idle: list[Callable[[], None]] = []
@@ -112,7 +125,7 @@ class Scheduler:
         """Take the request, or raise QueueFull or Poisoned and take nothing."""
         if self.poison.blamed:
             self._check_content(request, now)
-        if (self._is_full or now >= self._due) and not self._is_inside:
+        if (self._is_full or now >= self._due) and not self._change.depth:
             self.feed(now)  # the end of a turn in which many are received may be far
         self._is_full = self.batcher.offer(request, now)
         self.alarm.soon()
@@ -148,34 +161,33 @@ class Scheduler:
         """An instance is gone; what it held runs once more elsewhere, or fails with `error`. So does a hung batch."""
         if self._instances.pop(instance.id, None) is None:
             return
-        was_inside, self._is_inside = self._is_inside, True
-        was_free = self._is_free(instance.id)
-        begun = self._begun.pop(instance.id, {})
-        held = [*begun, *self._held.pop(instance.id)]
-        if self._gate is not None:
-            self._gate.leave(instance.id)
-        if instance.id in self._retiring:
-            del self._retiring[instance.id]
-        else:
-            self.batcher.fleet.size -= 1
-            self.batcher.fleet.idle -= was_free
-            self.batcher.left(instance.id)
-        suspects = held[: len(begun) + 1]  # those behind were not being run
-        for place, batch in reversed(list(enumerate(held))):
-            batch.stages = None
-            retry = 0 if batch is hung else self.max_attempts
-            isolate = self.isolates and place < len(suspects)
-            is_guilty = suspects == [batch] and len(batch) == 1 and self.poison.after > 0
-            digest = digest_of(batch.requests[0].payload) if is_guilty else b""  # its memory is given back below
-            again = batch.close(now, partial(error, batch), retry=retry, isolate=isolate)
-            if is_guilty:
-                self._blame(batch.requests[0], digest, now)
-            if not batch.has_begun:
-                self.batcher.done(batch, now)
-            self.stats.record(batch, now)
-            batch.let_go()
-            self._run_again(again, isolate=isolate)
-        self._is_inside = was_inside
+        with self._change:
+            was_free = self._is_free(instance.id)
+            begun = self._begun.pop(instance.id, {})
+            held = [*begun, *self._held.pop(instance.id)]
+            if self._gate is not None:
+                self._gate.leave(instance.id)
+            if instance.id in self._retiring:
+                del self._retiring[instance.id]
+            else:
+                self.batcher.fleet.size -= 1
+                self.batcher.fleet.idle -= was_free
+                self.batcher.left(instance.id)
+            suspects = held[: len(begun) + 1]  # those behind were not being run
+            for place, batch in reversed(list(enumerate(held))):
+                batch.stages = None
+                retry = 0 if batch is hung else self.max_attempts
+                isolate = self.isolates and place < len(suspects)
+                is_guilty = suspects == [batch] and len(batch) == 1 and self.poison.after > 0
+                digest = digest_of(batch.requests[0].payload) if is_guilty else b""  # its memory is given back below
+                again = batch.close(now, partial(error, batch), retry=retry, isolate=isolate)
+                if is_guilty:
+                    self._blame(batch.requests[0], digest, now)
+                if not batch.has_begun:
+                    self.batcher.done(batch, now)
+                self.stats.record(batch, now)
+                batch.let_go()
+                self._run_again(again, isolate=isolate)
         self.alarm.soon()
 
     def retire(self, instance: Instance, when_empty: Callable[[], None]) -> None:
@@ -237,47 +249,45 @@ class Scheduler:
 
         A batch that ran `out_of_memory` is halved unless nothing may run twice: its size is to blame, not its items.
         """
-        was_inside, self._is_inside = self._is_inside, True
-        again = batch.close(now, error, isolate=self.isolates or (out_of_memory and self.max_attempts > 1))
-        self._closing -= 1
-        self.stats.record(batch, now)
-        batch.let_go()
-        before = None
-        if out_of_memory or self.ceilings.known:
-            before = self._learn_room(batch, now, out_of_memory=out_of_memory)
-        if again:
-            self._run_again(again, isolate=True, before=before)
-            self.alarm.soon()
-        self._is_inside = was_inside
+        with self._change:
+            again = batch.close(now, error, isolate=self.isolates or (out_of_memory and self.max_attempts > 1))
+            self._closing -= 1
+            self.stats.record(batch, now)
+            batch.let_go()
+            before = None
+            if out_of_memory or self.ceilings.known:
+                before = self._learn_room(batch, now, out_of_memory=out_of_memory)
+            if again:
+                self._run_again(again, isolate=True, before=before)
+                self.alarm.soon()
         if self._on_idle and self.is_idle:
             self._tell_idle()
 
     def feed(self, now: float) -> None:
         """Give free instances what should leave now, and arrange to be called when that may change."""
-        was_inside, self._is_inside = self._is_inside, True
-        batcher = self.batcher
-        batcher.expire(now)
-        self._is_full = False
-        wake = math.inf
-        for instance_id in self._held if not self._begun else self._least_begun():
-            if not self._held[instance_id] and instance_id not in self._retiring:
-                wake = min(wake, self._fill(instance_id, now, is_busy=False))
-                if batcher.is_shared and (wake < math.inf or not len(batcher.queue)):
-                    break  # what holds for one idle instance holds for all of them
-        if self._gate is not None:
-            self._gate.settle(has_more=len(batcher.queue) > 0 and wake == math.inf)
-        elif batcher.is_shared and len(batcher.queue) and not batcher.fleet.idle:
-            for instance_id, held in self._held.items():
-                if not held or is_cohort(held[0].requests[0]):
-                    continue  # it may take its worker down: nobody is put behind it
-                if len(held) < self._instances[instance_id].places and instance_id not in self._retiring:
-                    wake = min(wake, self._fill(instance_id, now, is_busy=True))
-        self.stats.expired = batcher.expired
-        self.stats.failed += batcher.failed - self._failed
-        self._failed = batcher.failed
-        self._due = wake if batcher.is_shared else math.inf
-        self.alarm.at(min(wake, batcher.queue.next_deadline()))
-        self._is_inside = was_inside
+        with self._change:
+            batcher = self.batcher
+            batcher.expire(now)
+            self._is_full = False
+            wake = math.inf
+            for instance_id in self._held if not self._begun else self._least_begun():
+                if not self._held[instance_id] and instance_id not in self._retiring:
+                    wake = min(wake, self._fill(instance_id, now, is_busy=False))
+                    if batcher.is_shared and (wake < math.inf or not len(batcher.queue)):
+                        break  # what holds for one idle instance holds for all of them
+            if self._gate is not None:
+                self._gate.settle(has_more=len(batcher.queue) > 0 and wake == math.inf)
+            elif batcher.is_shared and len(batcher.queue) and not batcher.fleet.idle:
+                for instance_id, held in self._held.items():
+                    if not held or is_cohort(held[0].requests[0]):
+                        continue  # it may take its worker down: nobody is put behind it
+                    if len(held) < self._instances[instance_id].places and instance_id not in self._retiring:
+                        wake = min(wake, self._fill(instance_id, now, is_busy=True))
+            self.stats.expired = batcher.expired
+            self.stats.failed += batcher.failed - self._failed
+            self._failed = batcher.failed
+            self._due = wake if batcher.is_shared else math.inf
+            self.alarm.at(min(wake, batcher.queue.next_deadline()))
         if self._on_idle and self.is_idle:
             self._tell_idle()
 
@@ -289,11 +299,10 @@ class Scheduler:
 
     def fail_waiting(self, error: Callable[[], ServingError], now: float) -> None:
         """Nobody will come to run what waits: end it."""
-        was_inside, self._is_inside = self._is_inside, True
-        for request in self.batcher.queue.drain():
-            request.answer(error(), True, now)
-            self.stats.failed += 1
-        self._is_inside = was_inside
+        with self._change:
+            for request in self.batcher.queue.drain():
+                request.answer(error(), True, now)
+                self.stats.failed += 1
         if self.is_idle:
             self._tell_idle()
 
