@@ -176,8 +176,7 @@ class Adaptive:
         if batch.rows and self.curve.learn(batch.rows, took):
             self._is_loop = self.returns.is_loop()
             self._returns_pay = self._return_wait(1, 2) > 0.0
-        if self.curve.seconds:
-            self.load.note(batch.rows * self.curve.seconds[self.curve.cap] / self.curve.cap, now)
+        self.load.note(took, now)
         self.returns.answered(batch.requests, batch.rows / max(1, len(batch)), now)
 
     def retry_after(self, waiting: int, fleet: Fleet) -> float:

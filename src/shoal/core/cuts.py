@@ -17,24 +17,24 @@ FAIR: Final = 0.98  # of the best rows a second, what even shares must reach
 
 
 class Load:
-    """The share of the server's time that the traffic would need in the best batches; in the long run, not now."""
+    """The share of the server's time that batches take; in the long run, not now."""
 
     def __init__(self) -> None:
-        self._work = 0.0  # seconds a batch needs at the best size, on average
+        self._busy = 0.0  # seconds a batch takes, on average
         self._time = 0.0  # seconds from one batch's end to the next, on average
         self._ended: float | None = None
 
-    def note(self, work: float, now: float) -> None:
-        """A batch ended whose rows are `work` seconds of the best batches."""
+    def note(self, took: float, now: float) -> None:
+        """A batch ended that took so long."""
         if self._ended is not None:
-            self._work += WEIGHT * (work - self._work)
+            self._busy += WEIGHT * (took - self._busy)
             self._time += WEIGHT * (now - self._ended - self._time)
         self._ended = now
 
     @property
     def price(self) -> float:
         """Seconds that one more second of server time costs those who come later; none of it is idle at full load."""
-        share = min(BUSIEST, self._work / self._time) if self._time > 0.0 else BUSIEST
+        share = min(BUSIEST, self._busy / self._time) if self._time > 0.0 else BUSIEST
         return share / (1.0 - share)
 
 

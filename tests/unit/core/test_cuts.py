@@ -128,8 +128,8 @@ def not_busy(server: Server) -> None:
         server.end(server.leave_when_due())
 
 
-def two_volleys_wait(server: Server) -> None:
-    server.now += 1.0
+def two_volleys_wait(server: Server, after: float = 1.0) -> None:
+    server.now += after
     server.arrive()
     running = server.leave_when_due()
     for _ in range(10):
@@ -151,6 +151,17 @@ def test_where_requests_come_in_volleys_the_older_volley_leaves_first() -> None:
 def test_a_server_whose_load_nobody_knows_yet_parts_nothing() -> None:
     server = Server(Adaptive(100, PROFILE))
     two_volleys_wait(server)
+
+    assert server.decide() == Leave(20, "idle")
+
+
+def test_a_server_that_small_batches_keep_busy_parts_nothing() -> None:
+    server = Server(Adaptive(100, PROFILE))
+    for _ in range(400):
+        server.now += 0.05 * STEEP[1]
+        server.arrive()
+        server.end(server.leave_when_due(), took=STEEP[1])
+    two_volleys_wait(server, after=0.0)
 
     assert server.decide() == Leave(20, "idle")
 
