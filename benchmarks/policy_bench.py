@@ -48,7 +48,7 @@ QUICK_SETTINGS = (
     + [f"triton/{size}/{delay:g}" for size in (8, 32, 256) for delay in (0, 1)]
 )
 QUICK_WORKLOADS = {"closed 1", "closed 2", "closed 5", "closed 10", "closed 100", "closed 500", "think 100"}
-QUICK_WORKLOADS |= {"poisson 0.3", "poisson 0.8", "volleys 0.3", "volleys 0.8"}
+QUICK_WORKLOADS |= {"late 5", "late 50", "poisson 0.3", "poisson 0.8", "volleys 0.3", "volleys 0.8"}
 FAST = 0.97  # of the best throughput
 RULES = ("adaptive", "adaptive-cold", "greedy", "fixed/8/50", "single")
 

@@ -28,6 +28,8 @@ CURVES_MS: dict[str, dict[int, float]] = {
 NOISE = 0.05  # of a batch's duration
 TURNAROUND = 0.3e-3  # mean seconds from an answer to the client's next request
 THINK = 20e-3  # mean seconds a thinking client adds
+LATE = 0.04  # share of the returns of a loop with stragglers that are late,
+LATE_BY = (1e-3, 8e-3)  # seconds, anything between
 WARM_UP = 0.3  # share of a run that is not counted
 EMPTY = Payload(())
 
@@ -69,7 +71,7 @@ class Workload:
     @property
     def clients(self) -> int:
         """Closed-loop clients; 0 for the open ones."""
-        return int(self.x) if self.kind in ("closed", "think") else 0
+        return int(self.x) if self.kind in ("closed", "think", "late") else 0
 
     @property
     def think(self) -> float:
@@ -105,6 +107,7 @@ RATES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # of the capacity
 WORKLOADS = (
     [Workload("closed", n) for n in (1, 2, 5, 10, 50, 100, 500, 1000)]
     + [Workload("think", n) for n in (1, 10, 100, 1000)]
+    + [Workload("late", n) for n in (5, 20, 50)]
     + [Workload("poisson", x) for x in RATES]
     + [Workload("volleys", x) for x in RATES]
     + [Workload("diurnal", 0.5), Workload("onoff", 0.2)]
@@ -321,6 +324,8 @@ class Simulation:
             think = self.world.workload.think
             pause = self._client.expovariate(1 / think) if think else 0.0
             back = TURNAROUND * (0.5 + self._client.expovariate(2.0))
+            if self.world.workload.kind == "late" and self._client.random() < LATE:
+                back += self._client.uniform(*LATE_BY)
             self._at(self.now + pause + back, lambda: self._arrive(client))
 
     def _sleep(self, until: float) -> None:

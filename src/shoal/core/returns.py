@@ -2,17 +2,21 @@
 
 Clients that send their next request as soon as they have an answer come back as a group when a batch ends. Each
 connection is remembered by whether its last request came soon after the answer before it; the answered ones that do are
-a group that is due. How long whole groups took is kept, and a hold is as long as that history makes worth its price.
+a group that is due. How long whole groups took is kept, and how long each client: of many one is often late, and to
+wait for it or to wait for nobody are both wrong. A hold is as long as that history makes worth its price.
 """
 
 import math
 from collections import deque
 from collections.abc import Hashable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from shoal.core.request import Request, State
 
 HISTORY: Final = 32  # groups remembered
+SINGLES: Final = 256  # returns of single clients remembered
+SHARES: Final = (0.8, 0.9, 0.95, 0.98)  # of the clients, for which a hold may be
+MANY: Final = 8  # riders of whom some may be left behind
 CONNECTIONS: Final = 65_536  # connections remembered at most
 SILENCE: Final = 60.0  # seconds after which a silent connection may be forgotten
 SHARE: Final = 0.8  # of the server time a merge saves, the most a hold may last
@@ -21,6 +25,7 @@ RARE: Final = 0.01  # share of requests that may come just too late at no regard
 SOME: Final = 0.25  # share of requests that come just too late up to which they are some, and above it many
 BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
 FAR_BEHIND: Final = 2.0  # and many
+WORTH: Final = 1.05  # times the gain of waiting for all that leaving some behind must have
 GOOD: Final = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
 SPARE: Final = 1.25  # how much longer than the longest return counted on
 STRANGE: Final = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
@@ -59,6 +64,9 @@ class Returns:
         self.strangers = 1.0  # share of arrivals that no group expected
         self._history: deque[float] = deque([math.inf] * 4, maxlen=HISTORY)
         self._sorted: list[float] | None = None
+        self._groups = 0  # noted so far
+        self._singles: deque[float] = deque(maxlen=SINGLES)
+        self._within: list[float] | None = None  # by share: seconds within which so many came back
         self._young: dict[Hashable, Connection] = {}  # seen in this period
         self._old: dict[Hashable, Connection] = {}  # seen in the one before; what is in neither is forgotten
         self._turned = -math.inf  # when this period began
@@ -84,6 +92,7 @@ class Returns:
         if group is not None and group.missing > 0:
             self.strangers -= STRANGE * self.strangers
             group.missing -= 1
+            self._singles.append(now - group.since)
             if not group.missing:
                 self._note(now - group.since)
                 due.remove(group)
@@ -114,7 +123,9 @@ class Returns:
         """Stop expecting groups whose time is over."""
         due = self.due
         while due and now - due[0].since > soon:
-            due.popleft().missing = 0
+            group = due.popleft()
+            self._singles.extend([math.inf] * group.missing)
+            group.missing = 0
             self._note(math.inf)
 
     def expected(self) -> int:
@@ -130,11 +141,19 @@ class Returns:
         """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all."""
         if self._sorted is None:
             self._sorted = sorted(self._history)
-        return hold_for(self._sorted, apart, joint, riders, self.strangers)
+        whole = hold_for(self._sorted, apart, joint, riders, self.strangers)
+        if riders < MANY or self._groups < HISTORY or len(self._singles) < SINGLES:
+            return whole.seconds
+        if self._within is None:
+            singles = sorted(self._singles)
+            self._within = [singles[int(share * SINGLES)] for share in SHARES]
+        most = hold_for_most(self._within, self._sorted, apart, joint, self.strangers)
+        return most.seconds if most.gain > WORTH * whole.gain else whole.seconds
 
     def _note(self, took: float) -> None:
+        self._groups += 1
         self._history.append(took)
-        self._sorted = None
+        self._sorted = self._within = None
 
     def _turn(self, now: float) -> None:
         """Begin a new period when the last is long or crowded: whoever was silent for a whole one is forgotten."""
@@ -142,7 +161,14 @@ class Returns:
             self._young, self._old, self._turned = {}, self._young, now
 
 
-def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, strangers: float) -> float:
+class Wait(NamedTuple):
+    """A hold, and what it gains: how much more the server gets done."""
+
+    gain: float
+    seconds: float
+
+
+def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, strangers: float) -> Wait:
     """How long to hold when served `apart` the rows cost that many seconds and merged only `joint`.
 
     `took` is how long groups needed to return, shortest first, inf for those that never did; each is a candidate. The
@@ -151,7 +177,7 @@ def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, str
     """
     most = SHARE * (apart - joint)
     if most < MIN_HOLD:
-        return 0.0
+        return Wait(0.0, 0.0)
     count, waited, top = len(took), 0.0, 0.0
     candidates: list[tuple[float, float]] = []
     for index, wait in enumerate(took):
@@ -167,4 +193,24 @@ def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, str
         if gain > 0.0 and (late <= RARE or gain + 1.0 > (wait + behind * joint) / apart):
             candidates.append((gain, wait))
             top = max(top, gain)
-    return max((min(SPARE * wait, most) for gain, wait in candidates if gain > GOOD * top), default=0.0)
+    return Wait(top, max((min(SPARE * wait, most) for gain, wait in candidates if gain > GOOD * top), default=0.0))
+
+
+def hold_for_most(within: Sequence[float], took: Sequence[float], apart: float, joint: float, strangers: float) -> Wait:
+    """How long to hold for most of many clients: SHARES of them come back `within` so long.
+
+    The others ride with the next: as much is saved, but only by those who are there. All are back in `took`, and nobody
+    is waited for any more.
+    """
+    most = SHARE * (apart - joint)
+    best = Wait(0.0, 0.0)
+    for share, wait in zip(SHARES, within, strict=True):
+        if wait > most:
+            break
+        waited = sum([min(wait, whole) for whole in took]) / len(took)
+        gain = apart / (waited + joint + (apart - joint) * (1.0 / share - 1.0)) - 1.0
+        late = 1.0 - share + strangers
+        behind = BEHIND if late <= SOME else FAR_BEHIND
+        if gain > best.gain and (late <= RARE or gain + 1.0 > (wait + behind * joint) / apart):
+            best = Wait(gain, wait)
+    return best

@@ -2,9 +2,11 @@ import math
 
 import pytest
 
-from benchmarks.policy_sim import EMPTY
+from benchmarks.policy_sim import EMPTY, Simulation, Workload, World, curve
+from shoal.core.adaptive import Adaptive
+from shoal.core.policy import Fixed
 from shoal.core.request import Request
-from shoal.core.returns import CONNECTIONS, SILENCE, Returns, hold_for
+from shoal.core.returns import CONNECTIONS, HISTORY, SILENCE, Returns, hold_for, hold_for_most
 from tests.unit.core.adaptive_server import ignore
 
 
@@ -30,26 +32,90 @@ def test_silent_connections_are_forgotten() -> None:
 
 
 def test_a_hold_is_never_longer_than_its_share_of_the_saving() -> None:
-    assert hold_for([0.010] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0) == 0.0
-    assert hold_for([0.007] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0) == pytest.approx(0.008)
+    assert hold_for([0.010] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0).seconds == 0.0
+    assert hold_for([0.007] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0).seconds == pytest.approx(0.008)
 
 
 def test_a_saving_too_small_to_time_is_left_alone() -> None:
-    assert hold_for([20e-6] * 32, apart=160e-6, joint=80e-6, riders=1, strangers=0.0) == 0.0
+    assert hold_for([20e-6] * 32, apart=160e-6, joint=80e-6, riders=1, strangers=0.0).seconds == 0.0
 
 
 def test_where_strangers_would_be_made_to_wait_a_small_gain_is_not_enough() -> None:
-    assert hold_for([0.001] * 32, apart=0.040, joint=0.030, riders=2, strangers=1.0) == 0.0
-    assert hold_for([0.001] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0) > 0.0
-    assert hold_for([0.001] * 32, apart=0.040, joint=0.021, riders=2, strangers=1.0) > 0.0
+    assert hold_for([0.001] * 32, apart=0.040, joint=0.030, riders=2, strangers=1.0).seconds == 0.0
+    assert hold_for([0.001] * 32, apart=0.040, joint=0.030, riders=2, strangers=0.0).seconds > 0.0
+    assert hold_for([0.001] * 32, apart=0.040, joint=0.021, riders=2, strangers=1.0).seconds > 0.0
 
 
 def test_groups_that_rarely_come_back_are_not_waited_for() -> None:
-    assert hold_for([0.007] + [math.inf] * 31, apart=0.040, joint=0.030, riders=2, strangers=0.0) == 0.0
+    assert hold_for([0.007] + [math.inf] * 31, apart=0.040, joint=0.030, riders=2, strangers=0.0).seconds == 0.0
 
 
 def test_a_hold_that_gains_much_is_kept_although_some_clients_are_often_late() -> None:
     took = [0.001] * 7 + [math.inf] * 3
 
-    assert hold_for(took, apart=0.0132, joint=0.0085, riders=5, strangers=0.1) > 0.0
-    assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1) == 0.0
+    assert hold_for(took, apart=0.0132, joint=0.0085, riders=5, strangers=0.1).seconds > 0.0
+    assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1).seconds == 0.0
+
+
+def test_many_clients_of_whom_a_few_are_late_ride_together_nevertheless() -> None:
+    world = World(curve("dented"), Workload("late", 50), seed=4)
+    ours = Simulation(world, Adaptive()).run(8000)
+    fixed = Simulation(world, Fixed(64, 0.001)).run(8000)
+
+    assert ours.throughput > 0.97 * fixed.throughput
+    assert ours.p99 < 1.1 * fixed.p99
+
+
+def test_where_all_come_back_in_time_nobody_is_left_behind() -> None:
+    world = World(curve("h200"), Workload("closed", 20), seed=4)
+    simulation = Simulation(world, Adaptive())
+    simulation.run(4000)
+    simulation.run(4000)
+
+    whole = sum(rows == 20 for rows in simulation.batches[-100:])
+    assert whole >= 95
+
+
+def with_one_late(clients: int) -> Returns:
+    returns = Returns()
+    now = 0.0
+    for _ in range(64):
+        answered(returns, range(clients), now)
+        for client in range(clients - 1):
+            returns.arrived(client, now + 0.001, soon=0.1)
+        returns.arrived(clients - 1, now + 0.012, soon=0.1)
+        now += 0.06
+    return returns
+
+
+def test_one_late_client_of_many_is_left_behind() -> None:
+    assert with_one_late(50).worth(apart=0.045, joint=0.025, riders=49) == pytest.approx(0.001)
+
+
+def test_a_few_clients_are_waited_for_until_the_last() -> None:
+    assert with_one_late(5).worth(apart=0.045, joint=0.025, riders=4) == pytest.approx(0.015)
+
+
+def test_until_enough_groups_came_back_all_of_them_are_waited_for() -> None:
+    returns = Returns()
+    for number in range(HISTORY):
+        answered(returns, range(50), 0.06 * number)
+        for client in range(50):
+            returns.arrived(client, 0.06 * number + (0.012 if client == 49 else 0.001), soon=0.1)
+
+    assert returns.worth(apart=0.045, joint=0.025, riders=49) == pytest.approx(0.015)
+
+
+def test_what_those_left_behind_do_not_save_counts() -> None:
+    at_once = [0.001] * 4
+
+    soon = hold_for_most([0.001, 0.001, 0.001, 0.002], at_once, apart=0.045, joint=0.025, strangers=0.0)
+    late = hold_for_most([0.001, 0.001, 0.014, 0.015], [0.015] * 4, apart=0.045, joint=0.025, strangers=0.0)
+
+    assert soon.seconds == 0.002
+    assert late.seconds == 0.001
+    assert soon.gain > late.gain > 0.0
+
+
+def test_nobody_is_left_behind_where_that_saves_little() -> None:
+    assert hold_for_most([0.001] * 4, [0.001] * 4, apart=0.041, joint=0.040, strangers=0.0).gain == 0.0
