@@ -25,7 +25,7 @@ RARE: Final = 0.01  # share of requests that may come just too late at no regard
 SOME: Final = 0.25  # share of requests that come just too late up to which they are some, and above it many
 BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
 FAR_BEHIND: Final = 2.0  # and many
-WORTH: Final = 1.05  # times the gain of waiting for all that leaving some behind must have
+WORTH: Final = 1.08  # times what gets done while all are waited for that must get done with some left behind
 GOOD: Final = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
 SPARE: Final = 1.25  # how much longer than the longest return counted on
 STRANGE: Final = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
@@ -148,7 +148,7 @@ class Returns:
             singles = sorted(self._singles)
             self._within = [singles[int(share * SINGLES)] for share in SHARES]
         most = hold_for_most(self._within, self._sorted, apart, joint, self.strangers)
-        return most.seconds if most.gain > WORTH * whole.gain else whole.seconds
+        return most.seconds if 1.0 + most.gain > WORTH * (1.0 + whole.gain) else whole.seconds
 
     def _note(self, took: float) -> None:
         self._groups += 1
