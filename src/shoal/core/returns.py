@@ -204,10 +204,12 @@ def hold_for_most(within: Sequence[float], took: Sequence[float], apart: float, 
     """
     most = SHARE * (apart - joint)
     best = Wait(0.0, 0.0)
+    if most < MIN_HOLD:
+        return best
     for share, wait in zip(SHARES, within, strict=True):
         if wait > most:
             break
-        waited = sum([min(wait, whole) for whole in took]) / len(took)
+        waited = sum([whole if whole <= wait else wait + TICK for whole in took]) / len(took)
         gain = apart / (waited + joint + (apart - joint) * (1.0 / share - 1.0)) - 1.0
         late = 1.0 - share + strangers
         behind = BEHIND if late <= SOME else FAR_BEHIND

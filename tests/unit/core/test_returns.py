@@ -119,3 +119,18 @@ def test_what_those_left_behind_do_not_save_counts() -> None:
 
 def test_nobody_is_left_behind_where_that_saves_little() -> None:
     assert hold_for_most([0.001] * 4, [0.001] * 4, apart=0.041, joint=0.040, strangers=0.0).gain == 0.0
+
+
+def test_for_most_of_them_too_nothing_is_held_that_an_event_loop_cannot_time() -> None:
+    at_once = [20e-6] * 4
+
+    assert hold_for_most(at_once, [math.inf] * 4, apart=160e-6, joint=80e-6, strangers=0.0).seconds == 0.0
+
+
+def test_a_hold_that_somebody_is_missing_from_ends_with_a_timer_that_is_late() -> None:
+    within = [0.001] * 4
+
+    prompt = hold_for_most(within, [0.001] * 4, apart=0.045, joint=0.025, strangers=0.0)
+    timed = hold_for_most(within, [math.inf] * 4, apart=0.045, joint=0.025, strangers=0.0)
+
+    assert prompt.gain > timed.gain > 0.0
