@@ -1,5 +1,7 @@
 """The `shoal` command: parses, calls the app, prints."""
 
+import contextlib
+import faulthandler
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -151,6 +153,8 @@ def start(
 
 def main() -> None:
     """Entry point: every failure that was foreseen ends in one line a person can act on."""
+    with contextlib.suppress(OSError, ValueError):  # standard error that is no file
+        faulthandler.enable()  # a crash in native code says where it was
     try:
         cli(standalone_mode=False)
     except click.ClickException as error:

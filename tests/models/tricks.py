@@ -1,6 +1,7 @@
 """A handler that does whatever its items say: for tests of what happens then."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ def act(item: Any) -> Any:
             return "slept"
         case "crash":
             os._exit(7)
+        case "fault":
+            signal.raise_signal(signal.SIGSEGV)
         case "fail":
             return shoal.HandlerFailed(item["message"], status=item.get("status"))
         case "raise":

@@ -59,6 +59,24 @@ def test_a_request_that_crashes_every_worker_gets_an_error_and_the_model_goes_on
         assert "exited with code 7" in server.log.read_text()
 
 
+def test_a_worker_that_crashes_in_native_code_says_where_it_was(tmp_path: Path) -> None:
+    with serving(tmp_path, TRICKS) as server:
+        assert server.act(do="fault").status == 500
+
+        written = server.log.read_text()
+        assert "Fatal Python error: Segmentation fault" in written
+        assert "tricks.py" in written and " in act" in written
+
+
+@pytest.mark.parametrize("who", ["the server", "a front process"])
+def test_a_server_process_that_crashes_in_native_code_says_where_it_was(tmp_path: Path, who: str) -> None:
+    with serving(tmp_path, TRICKS, "--frontends", "2") as server:
+        os.kill(server.process.pid if who == "the server" else server.front_pids()[0], signal.SIGSEGV)
+
+        eventually(lambda: "Segmentation fault" in server.log.read_text(), "the crash is written down")
+        eventually(lambda: "most recent call first" in server.log.read_text(), "where it was is written down")
+
+
 def test_a_hung_batch_costs_its_worker_and_nobody_else(tmp_path: Path) -> None:
     config = (
         f'[models.tricks]\npath = "{TRICKS}"\nworkers = 2\nresponse_timeout = 1\nbatching = {{policy = "single"}}\n'

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import msgspec
 import yaml
 
+from shoal.config import kinds
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
 from shoal.errors import ConfigError
@@ -70,7 +71,7 @@ def convert(kind: type[T], values: Mapping[str, Any], where: str) -> T:
     """Make a settings object, or say what is wrong, where, and what would be right."""
     _refuse_unknown(kind, values, where)
     try:
-        return msgspec.convert(dict(values), kind, strict=False)
+        return kinds.convert(dict(values), kind, strict=False)
     except msgspec.ValidationError as error:
         text = str(error) + _choices(kind, str(error))
         raise ConfigError(f"{where}: {text.replace('`$.', '`').replace(' - at `$`', '')}") from None

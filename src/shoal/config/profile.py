@@ -22,6 +22,9 @@ class Kept(msgspec.Struct, frozen=True):
     rows: list[Row]
 
 
+_decode = msgspec.json.Decoder(Kept).decode
+
+
 def beside(model: Path) -> Path:
     """Where a profile is kept with its model: in its folder, or next to its file."""
     return model / "profile.json" if model.is_dir() else model.with_name(f"{model.name.split('.')[0]}.profile.json")
@@ -33,7 +36,7 @@ def kept_costs(model: Path) -> dict[int, float]:
     try:
         if file.stat().st_size > LARGEST:
             raise ValueError(f"it has more than {LARGEST} bytes")
-        rows = msgspec.json.decode(file.read_bytes(), type=Kept).rows
+        rows = _decode(file.read_bytes()).rows
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from shoal.config.kinds import convert
 from shoal.errors import ConfigError
 
 LONGEST = 3_600_000_000  # microseconds of any delay or time-out that is waited for
@@ -188,6 +189,6 @@ def scheduling_of(settings: Mapping[str, Any], where: str) -> Scheduling:
     names = ("max_batch_size", *SCHEDULERS)
     values = {name: settings[name] for name in names if settings.get(name) is not None}
     try:
-        return msgspec.convert(values, Scheduling, strict=False)
+        return convert(values, Scheduling, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where}: {str(error).replace('`$.', '`').replace(' - at `$`', '')}") from None

@@ -97,7 +97,7 @@ class Front:
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own module; it is spawned, not waited for
-                [sys.executable, "-P", "-m", "shoal.fronts.main", str(theirs.fileno())],
+                [sys.executable, "-P", "-X", "faulthandler", "-m", "shoal.fronts.main", str(theirs.fileno())],
                 pass_fds=[theirs.fileno(), *fds],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -77,6 +77,7 @@ class Forge:
                 [
                     self._python,
                     "-P",  # no module of the folder we happen to be in poses as one of ours
+                    *("-X", "faulthandler"),  # a crash in native code says where it was
                     "-m",
                     "shoal.worker.template",
                     *map(str, (theirs.fileno(), arena_fd, os.getpid())),

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from shoal.config.kinds import convert
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed
 from shoal.payload import Buffer
@@ -41,7 +42,7 @@ def channel_of_parent() -> BlockingChannel:
 def loaded(channel: BlockingChannel, load: Load, purpose: str) -> Program | None:
     """Load the model that the first word names; None where it cannot be, which the tool is told."""
     try:
-        return choice.load(msgspec.convert(load.config, ModelConfig), purpose)
+        return choice.load(convert(load.config, ModelConfig), purpose)
     except LoadFailed as error:
         channel.send(Unloadable(str(error), error.traceback))
         return None

@@ -15,6 +15,7 @@ from time import monotonic
 
 import msgspec
 
+from shoal.config.kinds import convert
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, LoadOutOfMemory, ProtocolError
 from shoal.payload import Buffer
@@ -79,7 +80,7 @@ def serve(sock: socket.socket, arena: ArenaReader | None) -> int:
     if not isinstance(load, Load):
         raise ProtocolError(f"the first command must be Load, got {type(load).__name__}")
     try:
-        config = msgspec.convert(load.config, ModelConfig)
+        config = convert(load.config, ModelConfig)
         restrict(config)
         program = choice.load(config, load.worker)
         check_modes(config, program)

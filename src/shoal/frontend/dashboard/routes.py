@@ -35,6 +35,9 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str = ""
 
 
+_decode_order = msgspec.json.Decoder(Order).decode
+
+
 class Dashboard:
     """The page itself says nothing about the server; its data and its actions need the management key."""
 
@@ -111,7 +114,7 @@ class Dashboard:
             raise InvalidInput("an order is sent as application/json")  # which no form of another page can be
         body = exchange.body if isinstance(exchange.body, bytes) else bytes(exchange.body.view)
         try:
-            order = msgspec.json.decode(body, type=Order)
+            order = _decode_order(body)
         except msgspec.MsgspecError as error:
             raise InvalidInput(f"the order cannot be read: {error}") from None
         verb = exchange.path[len(ORDERS) :].decode("ascii", "replace")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from shoal.config.kinds import convert
 from shoal.core.request import InSequence
 from shoal.errors import InvalidInput
 from shoal.frontend.kserve.controls import NO_CONTROLS, Controls
@@ -86,7 +87,7 @@ def read_head(text: Buffer) -> Head | LooseHead:
         if not _may_have_more_than_json(text):
             raise InvalidInput(f"failed to parse the request JSON buffer: {error}") from None
     try:
-        return msgspec.convert(read_loose(text), LooseHead)
+        return convert(read_loose(text), LooseHead)
     except msgspec.ValidationError as error:
         raise InvalidInput(_parse_error(str(error))) from None
 

@@ -156,7 +156,7 @@ def _flat(value: Any, depth: int = 0) -> list[Any]:
 def _checked(datatype: str, values: list[Any]) -> list[Any]:
     kind: Any = _KINDS[datatype]
     try:
-        checked: list[Any] = msgspec.convert(values, list[kind])
+        checked: list[Any] = msgspec.convert(values, list[kind])  # noqa: TID251 - no fields to be read
     except msgspec.ValidationError as error:
         word = _WORDS.get(kind, "unsigned-int as unsigned-int")
         where = "Unable to parse JSON bytes array" if kind is str else "Unable to parse 'data'"
