@@ -19,6 +19,7 @@ LOOK = ("--window", "400ms", "--warmup", "100ms", "--time-limit", "20s")
 QUICK = ("-c", "4", "--instances", "1", "--delays", "2", *LOOK)
 ONE = ("--batch-sizes", "1", "--workers", "1")
 MARK = "TUNE_TEST_MARK"
+pytestmark = pytest.mark.timeout(300)
 SLEEPER = "import time\ndef predict(items):\n    time.sleep(0.02 * len(items))\n    return items\n"
 
 
@@ -46,7 +47,7 @@ def without_matplotlib(
 
 def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     words = [*SHOAL, "tune", *arguments, "-o", "r"]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=folder, check=False)
+    return subprocess.run(words, capture_output=True, text=True, timeout=240, cwd=folder, check=False)
 
 
 def report(folder: Path) -> Any:
@@ -196,7 +197,7 @@ def test_ctrl_c_prints_the_best_so_far_and_leaves_files_whole(tmp_path: Path, ma
             lambda: "adaptive, 1 worker:" in (tmp_path / "err").read_text(), "the default is measured", within=60
         )
         working.send_signal(signal.SIGINT)
-        out, _ = working.communicate(timeout=40)
+        out, _ = working.communicate(timeout=120)
     finally:
         working.kill()
 

@@ -114,7 +114,7 @@ def cut(data: bytes, sizes: Sequence[int]) -> list[Any]:
 def worker(arena_fd: int = -1) -> Iterator[Front]:
     """A worker that has not loaded anything yet."""
     ours, its = socket.socketpair()
-    ours.settimeout(20)
+    ours.settimeout(90)  # torch may be imported first
     fds = [its.fileno()] + ([arena_fd] if arena_fd >= 0 else [])
     process = subprocess.Popen(
         [sys.executable, "-c", ENTRY, *map(str, fds)],

@@ -105,8 +105,10 @@ def site() -> Iterator[Site]:
         thread.join()
 
 
-def fetcher(*allowed: str, limit: int = 10**8, environment: dict[str, str] | None = None) -> Fetcher:
-    return Fetcher(allowed or ANY, Limits(download=limit), environment or {}, patience=0.5)
+def fetcher(
+    *allowed: str, limit: int = 10**8, environment: dict[str, str] | None = None, patience: float = 30.0
+) -> Fetcher:
+    return Fetcher(allowed or ANY, Limits(download=limit), environment or {}, patience=patience)
 
 
 def fails(tmp_path: Path, url: str, words: str, found: Fetcher | None = None, *, signed: bool = False) -> None:
@@ -141,7 +143,6 @@ def test_a_file_is_fetched(tmp_path: Path) -> None:
         ("/gone", "the server said 404"),
         ("/short", "ended after 10 of 1000 bytes"),
         ("/chunked/cut", "IncompleteRead"),
-        ("/slow", "timed out"),
         ("/loop/", "more than 5 redirects"),
         ("/to?", "more than 5 redirects|the server said 404|nowhere"),
         ("/to?file:///etc/passwd", "redirects from http to file"),
@@ -151,6 +152,10 @@ def test_a_file_is_fetched(tmp_path: Path) -> None:
 )
 def test_a_download_that_fails_leaves_nothing(tmp_path: Path, site: Site, path: str, words: str) -> None:
     fails(tmp_path, site.url + path, words)
+
+
+def test_a_site_that_sends_nothing_for_long_is_given_up(tmp_path: Path, site: Site) -> None:
+    fails(tmp_path, site.url + "/slow", "timed out", fetcher(patience=0.5))
 
 
 def test_a_size_limit_holds_while_bytes_come_in(tmp_path: Path, site: Site) -> None:
