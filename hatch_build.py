@@ -32,7 +32,7 @@ COMPILED: Final = {
     "wire": "channel memory tray",
     "worker": "batch failures home items main outlet pipeline requests streams",
     "worker/backends": "tensors triton_python triton_replies",
-    "frontend": "budget exchange http hub incoming known mms noted phase refusals routes server timing",
+    "frontend": "budget exchange fragments http hub incoming known mms noted phase refusals routes server timing",
     "frontend/kserve": "access answers asked blocks calls desk infer plan requests routes values",
     "frontend/grpc": "calls kserve kserve_calls kserve_tensors raw repeats",
     "frontend/http2": "answers call connection control flow frames heads hpack huffman messages served streams",

@@ -101,7 +101,8 @@ class Front:
 
     def stop(self) -> None:
         """Let it drain; what runs is finished."""
-        self.loop.call_soon_threadsafe(self.stopping.set)
+        with contextlib.suppress(RuntimeError):  # it has drained already
+            self.loop.call_soon_threadsafe(self.stopping.set)
 
     @contextlib.contextmanager
     def channel(self, address: str = "", credentials: Any = None) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from shoal.frontend.client import Client
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.rpc import Code, Service, Services
 from shoal.payload import Buffer
 
@@ -98,6 +99,7 @@ class GrpcioCall:
         self.peer = str(context.peer())
         self.client = Client(hash(self.peer))
         self.on_message: Callable[[bytes], None] = _ignore
+        self.on_pieces: Callable[[Fragments], None] | None = None
         self.on_end: Callable[[], None] = _nothing
         self.on_gone: Callable[[], None] = _nothing
         self._context = context

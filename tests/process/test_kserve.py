@@ -206,6 +206,14 @@ def test_tensors_go_round_over_grpc(channel: Any) -> None:
     assert (response.id, list(response.raw_output_contents)) == ("i", [data])
 
 
+def test_large_tensors_go_round_over_grpc_and_every_block_comes_back(front: Front, channel: Any) -> None:
+    for _ in range(20):
+        data = os.urandom(600_000)
+        answer = unary(channel, "ModelInfer")(tensor("image", data, [1, 150_000], "FP32"), timeout=30)
+        assert answer.raw_output_contents[0] == data
+    eventually(lambda: not front.app.arena.lent, "every block comes back")  # type: ignore[union-attr]  # on Linux
+
+
 def test_errors_have_their_codes_over_grpc(channel: Any) -> None:
     infer = unary(channel, "ModelInfer")
     wrong = [

@@ -189,8 +189,7 @@ def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, str
         spent = waited / count + miss * (wait + TICK) + hit * joint + miss * apart
         gain = apart / spent - 1.0
         late = miss / riders + strangers  # share of requests that would wait a whole batch
-        behind = BEHIND if late <= SOME else FAR_BEHIND
-        if gain > 0.0 and (late <= RARE or gain + 1.0 > (wait + behind * joint) / apart):
+        if gain > 0.0 and _is_borne(late, gain, wait, joint, apart):
             candidates.append((gain, wait))
             top = max(top, gain)
     return Wait(top, max((min(SPARE * wait, most) for gain, wait in candidates if gain > GOOD * top), default=0.0))
@@ -211,8 +210,12 @@ def hold_for_most(within: Sequence[float], took: Sequence[float], apart: float, 
             break
         waited = sum([whole if whole <= wait else wait + TICK for whole in took]) / len(took)
         gain = apart / (waited + joint + (apart - joint) * (1.0 / share - 1.0)) - 1.0
-        late = 1.0 - share + strangers
-        behind = BEHIND if late <= SOME else FAR_BEHIND
-        if gain > best.gain and (late <= RARE or gain + 1.0 > (wait + behind * joint) / apart):
+        if gain > best.gain and _is_borne(1.0 - share + strangers, gain, wait, joint, apart):
             best = Wait(gain, wait)
     return best
+
+
+def _is_borne(late: float, gain: float, wait: float, joint: float, apart: float) -> bool:
+    """Whether this gain makes up for the share of requests that come too `late` for a hold, and wait longer by it."""
+    behind = BEHIND if late <= SOME else FAR_BEHIND
+    return late <= RARE or gain + 1.0 > (wait + behind * joint) / apart

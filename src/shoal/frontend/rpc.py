@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from shoal.frontend.client import Client
+from shoal.frontend.fragments import Fragments
 from shoal.payload import Buffer
 
 
@@ -43,7 +44,8 @@ class Call(Protocol):
     timeout: float  # seconds the client gives it, counted from its arrival; infinity when it said nothing
     peer: str
     client: Client  # the connection
-    on_message: Callable[[bytes], None]  # hears each message of the client
+    on_message: Callable[[bytes], None]  # hears each message of the client,
+    on_pieces: Callable[[Fragments], None] | None  # unless it is large and came in several, and the service wants it so
     on_end: Callable[[], None]  # hears that the client will send no more
     on_gone: Callable[[], None]  # hears that nobody waits any more: cancelled, reset, past its deadline, disconnected
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from shoal.frontend.client import Client
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.rpc import Code
 from shoal.fronts.calls import Calls
 from shoal.fronts.frames import CALL, CALL_GONE, CALL_TAKEN, END, MESSAGE, MESSAGE_END, STEP, count_of
@@ -25,6 +26,7 @@ class FakeCall:
         self.ends: list[tuple[Code, str, Sequence[tuple[bytes, bytes]]]] = []
         self.crashes = 0
         self.on_message: Callable[[bytes], None]
+        self.on_pieces: Callable[[Fragments], None] | None = None
         self.on_end: Callable[[], None]
         self.on_gone: Callable[[], None]
         self.on_drained: Callable[[], None]

@@ -13,6 +13,7 @@ from shoal.core.model import Model
 from shoal.core.repository import Repository
 from shoal.core.request import OnAnswer, Outcome, Request
 from shoal.errors import HandlerFailed, ServingError, TooLarge
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.grpc.codes import DescribeError, Malformed, Missing, Refusal, end, of_inference
 from shoal.frontend.rpc import Call, Code, Service
 from shoal.payload import Headers, Part, Payload, Result
@@ -144,24 +145,31 @@ def is_only_the_end(request: Request, result: Result, is_last: bool) -> bool:
     return is_last and request.pieces > 1 and not result.body
 
 
-def one_message(call: Call, hear: Callable[[bytes], None]) -> None:
+def one_message(
+    call: Call, hear: Callable[[bytes], None], in_pieces: Callable[[Fragments], None] | None = None
+) -> None:
     """Hear the one message of a call whose method takes one; none, or another, ends the call."""
     has_come = False
 
-    def on_message(message: bytes) -> None:
+    def on_message(message: bytes | Fragments) -> None:
         nonlocal has_come
         if has_come:
             call.on_gone()
             end(call, Refusal(Code.INTERNAL, f"{call.method} takes one message, and another came"))
             return
         has_come = True
-        hear(message)
+        if isinstance(message, bytes):
+            hear(message)
+        elif in_pieces is not None:
+            in_pieces(message)
 
     def on_end() -> None:
         if not has_come:
             end(call, Refusal(Code.INTERNAL, f"{call.method} takes one message, and none came"))
 
     call.on_message = on_message
+    if in_pieces is not None:
+        call.on_pieces = on_message
     call.on_end = on_end
     call.on_gone = nothing
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.grpc.calls import MOST_BEHIND, TOO_SLOW, encode, one_message
 from shoal.frontend.grpc.codes import Refusal, end
 from shoal.frontend.grpc.kserve_tensors import FINAL, write_answer, write_pieces
@@ -76,9 +77,9 @@ class Unary:
         self._desk = desk
         self._find = find
         self._pending: Pending | None = None
-        one_message(call, self._ask)
+        one_message(call, self._ask, self._ask)
 
-    def _ask(self, message: bytes) -> None:
+    def _ask(self, message: bytes | Fragments) -> None:
         self._call.on_gone = self._gone
         id = None
         try:
@@ -142,11 +143,11 @@ class Stream:
         self._held = 0  # bytes of answers that wait for an earlier one
         self._behind = 0  # bytes sent to a client that does not read
         self._has_ended = False
-        call.on_message = self._ask
+        call.on_message = call.on_pieces = self._ask
         call.on_end = self._end
         call.on_gone = self._gone
 
-    def _ask(self, message: bytes) -> None:
+    def _ask(self, message: bytes | Fragments) -> None:
         if len(self._open) >= MOST_OPEN or self._held > MOST_HELD:
             self._break(TOO_MANY)
             return

@@ -8,6 +8,7 @@ to add.
 from collections.abc import Hashable, Sequence
 from typing import Final, Protocol
 
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.grpc.calls import parse
 from shoal.frontend.grpc.kserve_tensors import read_asked
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
@@ -16,7 +17,7 @@ from shoal.frontend.kserve.asked import Asked, Tensor, Wish
 from shoal.frontend.kserve.controls import NO_CONTROLS
 from shoal.frontend.kserve.memory import Regions
 from shoal.frontend.kserve.plan import Plan
-from shoal.payload import Buffer
+from shoal.payload import Block, Buffer
 
 MOST: Final = 1024  # messages that are remembered
 LARGEST: Final = 4096  # bytes of one, without its tensors
@@ -69,7 +70,7 @@ class Repeated:
 
     __slots__ = ("_known", "_message", "id", "model_name", "model_version")
 
-    def __init__(self, known: Known, message: bytes) -> None:
+    def __init__(self, known: Known, message: bytes | Fragments) -> None:
         self._known = known
         self._message = message
         self.model_name = known.model_name
@@ -81,10 +82,15 @@ class Repeated:
         known, message = self._known, self._message
         if known.wishes is not None:
             plan.check_wishes(known.wishes, binary=True)
-        tensors = []
+        tensors: list[Tensor] = []
+        data: Buffer | Block
         for name, datatype, shape, start, end in known.spans:
-            small = end - start <= SMALL
-            data = message[start:end] if small else regions.keep(memoryview(message)[start:end])
+            if not isinstance(message, bytes):
+                data = regions.gather(message.cut(start, end), end - start)
+            elif end - start <= SMALL:
+                data = message[start:end]
+            else:
+                data = regions.keep(memoryview(message)[start:end])
             tensors.append(Tensor(name, datatype, shape, data))
         return Asked(known.id, tensors, known.wishes, NO_CONTROLS)
 
@@ -119,7 +125,7 @@ class Repeats:
         self._known: dict[Hashable, Known] = {}
         self._wasted = 0
 
-    def open(self, message: bytes, client: Hashable) -> Opened:
+    def open(self, message: bytes | Fragments, client: Hashable) -> Opened:
         """Look at a message; Malformed where it is none."""
         key = (client, len(message))
         known = self._known.get(key)
@@ -130,7 +136,7 @@ class Repeats:
             else:
                 self._wasted = 0
                 return Repeated(known, message)
-        return Fresh(self, key, message)
+        return Fresh(self, key, message if isinstance(message, bytes) else message.joined())
 
     def remember(
         self, key: Hashable, message: bytes, request: messages.ModelInferRequest, raw: Sequence[Buffer]

@@ -4,10 +4,12 @@ import zlib
 from collections.abc import Iterator
 from typing import Final
 
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.rpc import Code
 
 PREFIX: Final = 5
 MAX_PIECES: Final = 64  # of a message that are kept apart whatever their size
+LARGE: Final = 64 * 1024  # bytes of a message that is better copied once than joined first
 SMALL: Final = 2048  # bytes that a piece has at least on the average, where there are more
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 
@@ -21,11 +23,25 @@ class Refused(Exception):
 
 
 class Messages:
-    """The messages of one call as they come in. Pieces are looked at where they came, and joined once all are there."""
+    """The messages of one call as they come in. Pieces are looked at where they came, and joined once all are there.
 
-    __slots__ = ("_encoding", "_is_compressed", "_limit", "_pieces", "_prefix", "_size", "held", "missing")
+    `in_pieces`: large ones are not joined.
+    """
 
-    def __init__(self, encoding: bytes, limit: int) -> None:
+    __slots__ = (
+        "_encoding",
+        "_in_pieces",
+        "_is_compressed",
+        "_limit",
+        "_pieces",
+        "_prefix",
+        "_size",
+        "held",
+        "missing",
+    )
+
+    def __init__(self, encoding: bytes, limit: int, *, in_pieces: bool = False) -> None:
+        self._in_pieces = in_pieces
         self._encoding = encoding
         self._limit = limit
         self._prefix = b""  # as far as it came
@@ -35,7 +51,7 @@ class Messages:
         self._is_compressed = False
         self.held = 0  # bytes that are part of a message not whole yet
 
-    def feed(self, data: bytes | memoryview) -> Iterator[bytes]:
+    def feed(self, data: bytes | memoryview) -> Iterator[bytes | Fragments]:
         """The messages that are whole with this data; raises `Refused` after those before the bad one."""
         at, size = 0, len(data)
         while at < size:
@@ -51,11 +67,21 @@ class Messages:
                 self._add(data[at:stop], stop - at)
                 at = stop
             if not self.missing:
-                message = b"".join(self._pieces)
-                self._pieces.clear()
+                pieces, whole = self._pieces, self._size
+                self._pieces = []
                 self._size, self.missing, self.held = 0, -1, 0
-                yield decompress(message, self._encoding, self._limit) if self._is_compressed else message
+                if self._is_compressed:
+                    yield decompress(b"".join(pieces), self._encoding, self._limit)
+                elif self._in_pieces and whole >= LARGE:
+                    yield Fragments(pieces)
+                else:
+                    yield b"".join(pieces)
         self.held = self._size + (PREFIX if self.missing >= 0 else len(self._prefix))
+
+    def extend(self, data: bytes | memoryview, size: int) -> None:
+        """Take data that is all of it the middle of a message."""
+        self._add(data, size)
+        self.held += size
 
     def _open(self) -> None:
         flag, size = self._prefix[0], int.from_bytes(self._prefix[1:PREFIX], "big")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from shoal.frontend.client import Client
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.http2.hpack import Field
 from shoal.frontend.rpc import Code
 
@@ -37,8 +38,8 @@ class ServedCall(ABC):
     """The half of `rpc.Call` that does not depend on the way to the client."""
 
     __slots__ = (
-        *("client", "is_over", "metadata", "method", "on_drained", "on_end", "on_gone", "on_message", "peer"),
-        "timeout",
+        *("client", "is_over", "metadata", "method", "on_drained", "on_end", "on_gone", "on_message", "on_pieces"),
+        *("peer", "timeout"),
     )
 
     def __init__(self, head: Asked, client: Client, peer: str) -> None:
@@ -49,6 +50,7 @@ class ServedCall(ABC):
         self.peer = peer
         self.is_over = False
         self.on_message: Callable[[bytes], None] = _ignore
+        self.on_pieces: Callable[[Fragments], None] | None = None
         self.on_end: Callable[[], None] = _nothing
         self.on_gone: Callable[[], None] = _nothing
         self.on_drained: Callable[[], None] = _nothing
@@ -74,6 +76,7 @@ class ServedCall(ABC):
         """It is over, and its service hears no more of it."""
         self.is_over = True
         self.on_message = _ignore
+        self.on_pieces = None
         self.on_end = self.on_gone = self.on_drained = _nothing
 
 

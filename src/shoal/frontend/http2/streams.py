@@ -242,25 +242,16 @@ class Streams(Control):
 
     def _collect(self, call: Http2Call, data: memoryview) -> None:
         """Take data that is not just one whole message."""
-        if not self._owe(call, len(data)):
+        size = len(data)
+        if not self._owe(call, size):
             return
-        messages, last = call._messages, 0
+        messages = call._messages
         if messages is None:
-            messages = call._messages = Messages(call._head.encoding, self._limits.max_message)
-        try:
-            for message in messages.feed(data):
-                last = len(message)
-                try:
-                    call.on_message(message)
-                except Exception:
-                    call.crash()
-                if call.is_over:
-                    return
-        except Refused as refusal:
-            call.fail(refusal.code, str(refusal))
-            return
-        self._pay_for(call, messages.held + last if last else self._owed[call])
-        if call.is_over:
+            in_pieces = call.on_pieces is not None
+            messages = call._messages = Messages(call._head.encoding, self._limits.max_message, in_pieces=in_pieces)
+        if messages.missing > size:
+            messages.extend(data, size)
+        elif not self._hear(call, messages, data):
             return
         self._unfinished += messages.held - self._partial.pop(call, 0)
         if messages.held:
@@ -271,6 +262,27 @@ class Streams(Control):
                 call.fail(Code.RESOURCE_EXHAUSTED, f"the unfinished messages of this client are over {limit} bytes")
         else:
             call._messages = None
+
+    def _hear(self, call: Http2Call, messages: Messages, data: memoryview) -> bool:
+        """Tell the service of the messages that are whole now; says whether the call goes on."""
+        last = 0
+        try:
+            for message in messages.feed(data):
+                last = len(message)
+                try:
+                    if isinstance(message, bytes):
+                        call.on_message(message)
+                    elif call.on_pieces is not None:
+                        call.on_pieces(message)
+                except Exception:
+                    call.crash()
+                if call.is_over:
+                    return False
+        except Refused as refusal:
+            call.fail(refusal.code, str(refusal))
+            return False
+        self._pay_for(call, messages.held + last if last else self._owed[call])
+        return not call.is_over
 
     def _owe(self, call: Http2Call, size: int) -> bool:
         """Take memory for a message that did not come in one small piece; without any the call fails."""

@@ -6,7 +6,7 @@ that shortens its object while it is in use must not be able to end the server w
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,6 +167,17 @@ class Regions:
         if size <= INLINE or (block := self._lend(size)) is None:
             return data
         block.view[:size] = data
+        return block
+
+    def gather(self, pieces: Sequence[Buffer], size: int) -> Buffer | Block:
+        """Do the same with an input that comes in pieces."""
+        if size <= INLINE or (block := self._lend(size)) is None:
+            return b"".join(pieces)
+        view, at = block.view, 0
+        for piece in pieces:
+            end = at + len(piece)
+            view[at:end] = piece
+            at = end
         return block
 
     def window(self, name: str, at: int, size: int) -> Window:

@@ -10,6 +10,7 @@ from shoal.core.repository import Repository
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, ServingError
 from shoal.frontend.client import Client
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.grpc.calls import Api, Desk
 from shoal.frontend.rpc import Code, Service
 from shoal.frontend.status import http_status
@@ -31,6 +32,7 @@ class FakeCall:
         self.sent: list[bytes] = []
         self.status: tuple[Code, str] | None = None
         self.on_message: Callable[[bytes], None] = _unset
+        self.on_pieces: Callable[[Fragments], None] | None = None
         self.on_end: Callable[[], None] = _unset
         self.on_gone: Callable[[], None] = _unset
 

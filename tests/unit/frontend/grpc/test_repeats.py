@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.errors import InvalidInput, ServingError
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.grpc import repeats as module
 from shoal.frontend.grpc.proto import grpc_service_pb2 as messages
 from shoal.frontend.grpc.repeats import MOST, SELDOM, SMALL, WASTED, Repeated, Repeats
 from shoal.frontend.kserve.memory import Regions
+from shoal.wire.memory import Arena, ArenaBlock
 from tests.unit.frontend.kserve.bed import plan_of, spec
 
 PLAN = plan_of(spec("A", dims=[-1]), spec("B", dims=[-1]), rows=0, outputs=[spec("OUT")])
@@ -27,7 +29,7 @@ def message(*tensors: bytes, id: str = "", outputs: tuple[str, ...] = (), names:
     return made
 
 
-def said(repeats: Repeats, text: bytes, client: int = 1) -> tuple[object, ...]:
+def said(repeats: Repeats, text: bytes | Fragments, client: int = 1) -> tuple[object, ...]:
     """Everything that is read of a message, or why it is refused."""
     try:
         opened = repeats.open(text, client)
@@ -61,6 +63,34 @@ def test_whatever_came_before_a_message_says_the_same(texts: list[bytes], place:
         changed = text[:place] + bytes([byte]) + text[place + 1 :]
         for each in (text, changed, text):
             assert said(repeats, each) == said(Repeats(), each)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(MESSAGES | st.binary(max_size=12), max_size=8), st.integers(1, 40), st.integers(0, 255))
+def test_in_pieces_a_message_says_the_same(texts: list[bytes], step: int, byte: int) -> None:
+    repeats = Repeats()
+    for text in texts:
+        changed = text[:step] + bytes([byte]) + text[step + 1 :]
+        for each in (text, changed, text):
+            pieces = Fragments([each[at : at + step] for at in range(0, len(each), step)])
+            assert said(repeats, pieces) == said(Repeats(), each)
+
+
+def test_large_tensors_in_pieces_are_put_where_their_worker_reads_them() -> None:
+    arena = Arena(2**22)
+    regions = Regions(is_on=False, lend=arena.lend, largest=2**20, folder=Path("/nowhere"))
+    repeats = Repeats()
+    first, second = bytes(range(256)) * 400, bytes(reversed(range(256))) * 600
+    text = message(first, second).SerializeToString()
+    said(repeats, text)
+
+    asked = repeats.open(Fragments([text[at : at + 4099] for at in range(0, len(text), 4099)]), 1).asked(PLAN, regions)
+
+    assert [isinstance(tensor.data, ArenaBlock) for tensor in asked.tensors] == [True, True]
+    assert [bytes(tensor.view) for tensor in asked.tensors] == [first, second]
+    asked.release()
+    assert arena.lent == 0
+    arena.close()
 
 
 def test_the_same_but_for_its_tensors_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.frontend.http2.messages import Messages, Refused
+from shoal.frontend.fragments import Fragments
+from shoal.frontend.http2.messages import LARGE, Messages, Refused
 from shoal.frontend.rpc import Code
 from tests.unit.frontend.http2.fakes import message
 
 
-def feed(messages: Messages, *pieces: bytes) -> list[bytes]:
-    return [text for piece in pieces for text in messages.feed(memoryview(piece))]
+def feed(messages: Messages, *pieces: bytes) -> list[bytes | Fragments]:
+    got: list[bytes | Fragments] = []
+    for piece in pieces:
+        if messages.missing > len(piece):
+            messages.extend(memoryview(piece), len(piece))
+        else:
+            got += messages.feed(memoryview(piece))
+    return got
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6), st.data())
@@ -26,6 +33,25 @@ def test_messages_come_out_however_they_are_cut(texts: list[bytes], draw: st.Dat
 
     assert feed(messages, *pieces) == texts
     assert messages.held == 0
+
+
+@given(st.lists(st.integers(0, 3 * LARGE), max_size=3), st.integers(1000, 2 * LARGE))
+def test_large_messages_are_left_in_pieces_for_whoever_wants_them_so(sizes: list[int], step: int) -> None:
+    texts = [bytes([number]) * size for number, size in enumerate(sizes)]
+    raw = b"".join(map(message, texts))
+    messages = Messages(b"identity", 2**20, in_pieces=True)
+
+    got = feed(messages, *(raw[at : at + step] for at in range(0, len(raw), step)))
+
+    assert [text if isinstance(text, bytes) else text.joined() for text in got] == texts
+    assert [isinstance(text, Fragments) for text in got] == [size >= LARGE for size in sizes]
+    assert messages.held == 0
+
+
+def test_a_large_message_that_was_compressed_comes_whole() -> None:
+    messages = Messages(b"gzip", 2**20, in_pieces=True)
+
+    assert feed(messages, message(gzip.compress(bytes(LARGE), mtime=0), 1)) == [bytes(LARGE)]
 
 
 def test_what_is_held_is_counted() -> None:
