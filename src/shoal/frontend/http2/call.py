@@ -188,19 +188,26 @@ class Http2Call(ServedCall):
         self._queue.extend(memoryview(piece) for piece in pieces if len(piece))
         self._unsent += size
 
-    def take(self, size: int) -> list[bytes | memoryview]:
-        """That many bytes of the queue."""
-        out: list[bytes | memoryview] = []
+    def take(self, size: int, frame_size: int, out: list[bytes | memoryview]) -> None:
+        """Put that many bytes of the queue into frames, each as large as it may be."""
         queue = self._queue
+        head = pack_head(frame_size << 8 | DATA, 0, self._stream)
+        room = 0  # in the frame that was begun
         self._unsent -= size
         while size:
             piece = queue.popleft()
-            if len(piece) > size:
-                queue.appendleft(memoryview(piece)[size:])
-                piece = piece[:size]
-            out.append(piece)
-            size -= len(piece)
-        return out
+            at, end = 0, len(piece)
+            while at < end and size:
+                if not room:
+                    room = min(size, frame_size)
+                    out.append(head if room == frame_size else pack_head(room << 8 | DATA, 0, self._stream))
+                step = min(room, end - at)
+                out.append(piece[at : at + step] if step < end else piece)
+                at += step
+                room -= step
+                size -= step
+            if at < end:
+                queue.appendleft(memoryview(piece)[at:])
 
     def release(self) -> None:
         """Let go of everything: nobody will hear of this call again."""

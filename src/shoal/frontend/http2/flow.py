@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from shoal.frontend.http2.call import Http2Call
-from shoal.frontend.http2.frames import DATA, DEFAULT_FRAME, DEFAULT_WINDOW, ErrorCode, headers, pack_head, rst_stream
+from shoal.frontend.http2.frames import DEFAULT_FRAME, DEFAULT_WINDOW, ErrorCode, headers, rst_stream
 from shoal.frontend.http2.hpack import EMPTY_TABLE
 from shoal.frontend.http2.limits import Http2Limits
 from shoal.frontend.hub import Hub
@@ -120,19 +120,19 @@ class Outgoing:
     # Waiting, and taking turns
 
     def pump(self) -> None:
-        """Send what waits, a frame of each call in turn, as far as the windows and the transport go."""
+        """Send what waits as far as windows and transport go: a frame of each call in turn, many of one alone."""
         ready = self._ready
+        many = self.frame_size * (1 + self.max_send_buffer // self.frame_size)
         while ready and self.window > 0 and not self.blocked:
             call = ready.popleft()
-            size = min(call._unsent, call._window, self.window, self.frame_size)
+            size = min(call._unsent, call._window, self.window, self.frame_size if ready else many)
             if size <= 0:  # its window is shut, or it is gone
                 call._is_ready = False
                 continue
             call._window -= size
             self.window -= size
             self._queued -= size
-            self.out.append(pack_head(size << 8 | DATA, 0, call._stream))
-            self.out += call.take(size)
+            call.take(size, self.frame_size, self.out)
             self.out_size += size
             call._moved = self.hub.now
             if call._unsent:
