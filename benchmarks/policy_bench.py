@@ -148,7 +148,7 @@ def main() -> None:
     effort = QUICK if options.quick else FULL
     effort = replace(effort, workloads=options.load or effort.workloads)
     effort = replace(effort, workloads=[each for each in effort.workloads if str(each).startswith(options.only)])
-    kept_as = "-".join(["policy", *options.only.split()])
+    kept_as = "-".join(["policy", *options.only.split(), *" ".join(map(str, options.load or ())).split()])
     console = Console(width=None if sys.stdout.isatty() else 140)
     command = " ".join(["python benchmarks/policy_bench.py", *sys.argv[1:]])
     began = time.perf_counter()
