@@ -7,12 +7,11 @@ from itertools import accumulate
 class Fragments:
     """One message. Its pieces are not changed while somebody has it."""
 
-    __slots__ = ("_ends", "_parts", "_starts")
+    __slots__ = ("_parts", "_starts")
 
     def __init__(self, parts: list[bytes | memoryview]) -> None:
         self._parts = parts
-        self._ends = list(accumulate(map(len, parts)))
-        self._starts = [0, *self._ends]
+        self._starts = [0, *accumulate(map(len, parts))]  # of each piece, and where the last ends
 
     def __len__(self) -> int:
         return self._starts[-1]
