@@ -42,13 +42,13 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/pytest tests/unit tests/properties
 
-# tests mostly wait for processes: more of them at once than there are cores
+# tests mostly wait for processes: more of them at once than there are cores; the order is that of tests/conftest.py
 JOBS ?= 3
 test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 format: setup
 	$(BIN)/ruff format .

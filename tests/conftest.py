@@ -12,10 +12,17 @@ settings.load_profile("patient")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files of a minute and more: the last to begin would be waited for by processes with nothing left to do.
-LONG = ("test_compiled.py", "test_chaos.py")
+LONG = (
+    "test_compiled.py",
+    "test_recorded.py",
+    "test_chaos.py",
+    "test_migrate_guide.py",
+    "test_tools_guide.py",
+    "test_tune.py",
+)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the long files come first; the order of all others stays."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    """Let the long files come first, the longest before the others; the order of all others stays."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
