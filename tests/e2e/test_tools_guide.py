@@ -26,7 +26,7 @@ LEAST = {
 }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", LEAST)
 def test_the_page_works_as_typed(name: str, tmp_path: Path) -> None:
     text = (ROOT / "docs" / name).read_text()
@@ -81,7 +81,7 @@ def _run(command: str, folder: Path, environment: dict[str, str], groups: list[i
             start_new_session=True,
         )
         groups.append(shell.pid)
-        shell.wait(timeout=120)
+        shell.wait(timeout=300)
     return Path(output.name).read_text()
 
 
