@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.core.request import InSequence
 from shoal.errors import HandlerFailed, WorkerDied
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.grpc import kserve_calls
 from shoal.frontend.grpc.calls import MOST_BEHIND
 from shoal.frontend.grpc.kserve import PREFIX
@@ -49,6 +50,28 @@ def infer(bed: Bed, message: Any) -> FakeCall:
 def answer(call: FakeCall) -> Any:
     assert call.code == Code.OK, call.status
     return pb.ModelInferResponse.FromString(call.sent[0])
+
+
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_a_request_in_pieces_is_asked_as_one_in_one(method: str) -> None:
+    bed = ready()
+    text = request(id="7").SerializeToString()
+    call = FakeCall(PREFIX + method).begin(bed.services, ends=False)
+    assert call.on_pieces is not None
+    call.on_pieces(Fragments([text[:9], memoryview(text)[9:]]))
+
+    (running,) = bed.running()
+    assert (running.id, running.payload.parts[0].data) == (b"7", FOUR)
+
+
+def test_a_second_message_in_pieces_ends_a_call_that_takes_one() -> None:
+    bed = ready()
+    text = request().SerializeToString()
+    call = FakeCall(PREFIX + "ModelInfer").begin(bed.services, text, ends=False)
+    assert call.on_pieces is not None
+    call.on_pieces(Fragments([text]))
+
+    assert call.code == Code.INTERNAL and "takes one message, and another came" in call.words
 
 
 def test_raw_contents_travel_both_ways() -> None:

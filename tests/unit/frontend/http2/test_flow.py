@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.frontend.fragments import Fragments
 from shoal.frontend.http2.call import Http2Call
 from shoal.frontend.http2.frames import (
     DATA,
@@ -21,6 +22,7 @@ from shoal.frontend.http2.frames import (
     window_update,
 )
 from shoal.frontend.http2.limits import Http2Limits
+from shoal.frontend.http2.messages import LARGE
 from shoal.frontend.rpc import Call
 from tests.unit.frontend.http2.fakes import Client, Frame, data, frame, head, message, messages_of, unary
 
@@ -389,3 +391,38 @@ def test_a_message_in_pieces_is_one_message(sizes_of: list[int]) -> None:
     call.send(first, *(memoryview(piece) for piece in rest))
     call.finish()
     assert client.answers()[1].messages == [b"".join((first, *rest))]
+
+
+def in_frames(stream: int, text: bytes, step: int = 16_384) -> bytes:
+    raw = message(text)
+    return b"".join(data(stream, raw[at : at + step], at + step >= len(raw)) for at in range(0, len(raw), step))
+
+
+@pytest.mark.parametrize(("size", "heard"), [(LARGE, "pieces"), (LARGE - 1, "message")])
+def test_a_service_that_wants_large_messages_in_pieces_gets_only_those_so(size: int, heard: str) -> None:
+    got: list[tuple[str, bytes]] = []
+
+    def service(call: Call) -> None:
+        call.on_message = lambda text: got.append(("message", text))
+        call.on_pieces = lambda text: got.append(("pieces", text.joined()))
+
+    client = Client(service)
+    text = bytes(range(256)) * (size // 256 + 1)
+    client.send(head(1) + in_frames(1, text[:size]))
+
+    assert got == [(heard, text[:size])]
+
+
+def test_a_service_that_fails_on_pieces_fails_its_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(text: Fragments) -> None:
+        raise ZeroDivisionError("a bug")
+
+    def service(call: Call) -> None:
+        call.on_pieces = broken
+
+    client = Client(service)
+    client.send(head(1) + in_frames(1, bytes(LARGE)))
+
+    assert client.answers(client.frames())[1].fields[b"grpc-status"] == b"2"
+    assert "the service failed on /t.T/Echo" in caplog.text
+    assert client.hub.budget.used == 0
