@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,6 +237,7 @@ def test_ctrl_c_keeps_what_there_is(server: Served, tmp_path: Path, mark: str) -
     assert bench.stderr is not None
     assert bench.stderr.readline() == "2 connections ...\n"
     eventually(lambda: server.metric("shoal_requests_total") > before + 100, "the load is there")
+    time.sleep(0.5)  # slices of 100 ms: some are whole by now
     bench.send_signal(signal.SIGINT)
     _, err = bench.communicate(timeout=60)
 

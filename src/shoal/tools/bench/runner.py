@@ -114,11 +114,14 @@ class Runner:
 
 
 def _measured(slices: Sequence[Slice], warm: int, each: int, windows: int) -> Sequence[Slice]:
-    """The slices that count: those of the last windows; of a level that was cut short, what came after the warm-up."""
+    """The slices that count: those of the last windows; of a level that was cut short, what came after the warm-up,
+    or all of it if nothing was answered later.
+    """
     if windows:
         end = warm + windows * each
         return slices[max(warm, end - NEEDED * each) : end]
-    return slices[warm:] or slices
+    later = slices[warm:]
+    return later if any(each.answered for each in later) else slices
 
 
 def alive(slices: Sequence[Slice]) -> list[Slice]:

@@ -55,10 +55,17 @@ def test_what_came_after_a_servers_death_does_not_count() -> None:
     assert len(alive(slices(0, 0, 0))) == 1
 
 
-def test_the_last_windows_count_and_the_warm_up_never_does() -> None:
+def test_the_last_windows_count_and_the_warm_up_does_not() -> None:
     seen = slices(*range(22))
 
     assert [each.number for each in _measured(seen, warm=2, each=4, windows=5)] == list(range(10, 22))
     assert [each.number for each in _measured(seen, warm=2, each=4, windows=2)] == list(range(2, 10))
     assert [each.number for each in _measured(seen[:5], warm=2, each=4, windows=0)] == [2, 3, 4]
     assert [each.number for each in _measured(seen[:2], warm=2, each=4, windows=0)] == [0, 1]
+
+
+def test_the_warm_up_counts_if_a_server_answered_nothing_after_it() -> None:
+    left = slices(7, 9, 0)
+
+    assert [each.number for each in _measured(left, warm=2, each=4, windows=0)] == [0, 1, 2]
+    assert [each.number for each in _measured(left[:1], warm=2, each=4, windows=0)] == [0]
