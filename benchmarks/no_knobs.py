@@ -2,6 +2,7 @@
 
     python -m benchmarks.no_knobs                        an artificial GPU and an MLP, about 12 minutes each
     python -m benchmarks.no_knobs --cases sleep --quick  fewer settings and loads, below 4 minutes
+    python -m benchmarks.no_knobs --cases photos         ResNet-50 from JPEGs, on a machine with a GPU
     python -m benchmarks.no_knobs --model model.py --body photo.jpg
 
 One server holds a copy of the model for each setting; only the one that is looked at has any work. For each load every
@@ -18,11 +19,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from benchmarks.gpu import photo
 from benchmarks.no_knobs_report import ADAPTIVE, TWIN, Found, Look, keep
 from benchmarks.report import OUT
 from shoal.tools.bench.crew import Crew
@@ -43,6 +45,7 @@ LEAST_ROUNDS = 3
 FOLLOWS = 0.7  # of the offered rate; a setting that answered less in its short look is not tried at higher ones
 LOOK_WITHIN = 20.0  # s for a look that should take one or two
 START_WITHIN = 120.0  # s for all copies to be up
+SMALL = bytes(range(64))
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -52,14 +55,23 @@ class Case:
 
     title: str
     model: Path
-    body: bytes = bytes(range(64))
+    body: Callable[[], bytes] = lambda: SMALL
     type: str = "application/octet-stream"
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 CASES = {
     "sleep": Case("artificial GPU: 5 ms and 0.2 ms a row, stages", HERE / "models_sleep.py"),
     "mlp": Case("MLP 3 x 2048 on the CPU, one thread", HERE / "models_mlp.py"),
+    "photos": Case(
+        "ResNet-50 from JPEGs, decoded by the GPU",
+        HERE / "models_photos.py",
+        photo,
+        "image/jpeg",
+        {"reading": "device"},
+    ),
 }
+DEFAULT_CASES = ("sleep", "mlp")
 
 
 @dataclass(frozen=True)
@@ -95,8 +107,9 @@ QUICK = Effort((1, 8, 32, 64), (1, 5, 20), (1, 2, 10, 100, 500), (0.3, 0.8, 0.95
 class Copies(Native):
     """One server with a copy of the model for each setting."""
 
-    def __init__(self, model: Path, settings: Mapping[str, Setting]) -> None:
-        super().__init__(ADAPTIVE, {}, {"path": str(model.resolve()), "environment": ONE_THREAD}, Setting())
+    def __init__(self, case: Case, settings: Mapping[str, Setting]) -> None:
+        model = {"path": str(case.model.resolve()), "environment": ONE_THREAD, "parameters": dict(case.parameters)}
+        super().__init__(ADAPTIVE, {}, model, Setting())
         self._settings = settings
 
     def arguments(self, setting: Setting, folder: Path) -> list[str]:
@@ -119,7 +132,7 @@ class Bench:
     def __init__(self, site: Site, crew: Crew, case: Case, processes: int) -> None:
         self._site = site
         self._crew = crew
-        self._sample = Sample(case.body, case.type, "body")
+        self._sample = Sample(case.body(), case.type, "body")
         self._processes = processes
 
     async def close(self) -> None:
@@ -156,7 +169,7 @@ class Bench:
 @asynccontextmanager
 async def started(case: Case, settings: Mapping[str, Setting], processes: int) -> AsyncIterator[Bench]:
     """Serve all copies."""
-    async with serving(Copies(case.model, settings), Setting(), START_WITHIN) as at:
+    async with serving(Copies(case, settings), Setting(), START_WITHIN) as at:
         bench = Bench(site_of(at.inference), await Crew(processes).__aenter__(), case, processes)
         try:
             yield bench
@@ -232,8 +245,8 @@ def cases_of(args: argparse.Namespace) -> dict[str, Case]:
     """The cases that are wanted."""
     if not args.model:
         return {name: CASES[name] for name in args.cases}
-    body = args.body.read_bytes() if args.body else bytes(range(64))
-    return {args.model.stem: Case(args.model.name, args.model, body, args.type)}
+    case = Case(args.model.name, args.model, type=args.type)
+    return {args.model.stem: replace(case, body=args.body.read_bytes) if args.body else case}
 
 
 def effort_of(args: argparse.Namespace) -> Effort:
@@ -256,7 +269,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer settings and loads")
-    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=DEFAULT_CASES)
     parser.add_argument("--model", type=Path, help="a model of your own instead")
     parser.add_argument("--body", type=Path, help="the file that is sent to it")
     parser.add_argument("--type", default="application/octet-stream", help="its content type")

@@ -9,6 +9,7 @@ import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
+from shoal.frontend.door import Door
 from shoal.frontend.http import Application, HttpLimits, HttpProtocol, Hub, Lend
 from shoal.frontend.hub import BACKLOG
 
@@ -66,15 +67,15 @@ class Accepting:
     """What listeners have in common, whatever they speak. `start` binds; `drain` ends everything that was started."""
 
     def __init__(self, connection: Callable[[], asyncio.BaseProtocol], limits: Times, where: Where) -> None:
-        self._connection = connection
         self._period = limits.sweep_period
         self._where = where
         self._ssl = where.get("ssl_context")
-        self._options: dict[str, Any] = {
+        secured: dict[str, Any] = {
             "ssl": self._ssl,
-            "backlog": where.get("backlog", BACKLOG),
             "ssl_handshake_timeout": limits.head_timeout if self._ssl else None,
         }
+        self._options = {**secured, "backlog": where.get("backlog", BACKLOG)}
+        self._door = Door(connection, secured)
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self.hub = where.get("hub") or Hub()
@@ -97,6 +98,7 @@ class Accepting:
         try:
             async for server in self._bind():
                 self._servers.append(server)
+                self._door.open(sock.fileno() for sock in server.sockets)
         except BaseException:
             self._stop_accepting()
             raise
@@ -116,7 +118,7 @@ class Accepting:
 
     async def _bind(self) -> AsyncIterator[asyncio.Server]:
         loop = asyncio.get_running_loop()
-        where, make, options = self._where, self._connection, self._options
+        where, make, options = self._where, self._door, self._options
         if (port := where.get("port")) is not None:
             yield await loop.create_server(make, where.get("host"), port, **options)
         for sock in where.get("sockets", ()):
@@ -133,6 +135,7 @@ class Accepting:
 
     def _stop_accepting(self) -> None:
         addresses = self.addresses
+        self._door.close()
         for server in self._servers:
             server.close()
         self._servers.clear()
