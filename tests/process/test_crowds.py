@@ -87,6 +87,26 @@ def test_no_more_are_let_in_at_once_than_leaves_those_inside_their_turn() -> Non
     uvloop.run(main())
 
 
+def test_of_a_socket_that_processes_share_each_lets_in_one_in_a_turn(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.socket(socket.AF_UNIX) as shared:
+            shared.bind(str(tmp_path / "socket"))
+            listener = Listener(echo, HttpLimits(), lambda size: None, sockets=[shared])
+            await listener.start()
+            seen = [listener.hub.accepted]
+            clients = crowd(listener, 30)
+            while listener.hub.accepted < len(clients):
+                await asyncio.sleep(0)
+                seen.append(listener.hub.accepted)
+            for client in clients:
+                client.close()
+            await listener.drain(0.0)
+
+            assert max(after - before for before, after in itertools.pairwise(seen)) == 1
+
+    uvloop.run(main())
+
+
 def test_those_over_the_limit_are_told_so() -> None:
     async def main() -> None:
         async with listening(HttpLimits(max_connections=10)) as listener:

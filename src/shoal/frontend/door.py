@@ -5,6 +5,7 @@ many milliseconds: a thousand clients that come together would wait for seconds,
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -32,12 +33,9 @@ class Door:
     def open(self, numbers: Iterable[int]) -> None:
         """Let in who waits at these listening sockets too, which the loop knows by their descriptors."""
         for number in numbers:
-            with socket.socket(fileno=number) as sock:
-                try:
-                    self._sockets.append(sock.dup())
-                finally:
-                    sock.detach()
-            self._sockets[-1].setblocking(False)
+            sock = socket.socket(fileno=os.dup(number))
+            sock.setblocking(False)
+            self._sockets.append(sock)
 
     def close(self) -> None:
         """Let nobody in any more; who is inside stays."""

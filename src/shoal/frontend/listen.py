@@ -98,7 +98,7 @@ class Accepting:
         try:
             async for server in self._bind():
                 self._servers.append(server)
-                self._door.open(sock.fileno() for sock in server.sockets)
+                self._door.open(sock.fileno() for sock in server.sockets if not self._is_shared(sock))
         except BaseException:
             self._stop_accepting()
             raise
@@ -127,6 +127,10 @@ class Accepting:
         if (path := where.get("unix_path")) is not None:
             remove_stale_socket(path)
             yield await loop.create_unix_server(make, path, **options)
+
+    def _is_shared(self, sock: socket.socket) -> bool:
+        """Whether other processes accept from it too: a Unix socket that was bound before. They want their share."""
+        return sock.family == socket.AF_UNIX and bool(self._where.get("sockets"))
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
