@@ -33,7 +33,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Bought(msgspec.Struct, frozen=True):
-    """What one knob is worth: the best setting against the same with the knob put back."""
+    """What one knob is worth: the best setting against the same with the knob put back, or it alone on the default."""
 
     knob: str
     default: str
@@ -146,11 +146,14 @@ def verdict(search: Search, goals: Goals, rows: Sequence[Row]) -> Verdict:
 
 
 def bought(search: Search) -> list[Bought]:
-    """Tell what each changed knob is worth: put back alone, how much is lost."""
-    found = []
+    """Tell what each changed knob is worth: put back alone, how much is lost; or what the default alone gains by it."""
+    found, looks = [], search.looks
     for knob, back in search.put_back().items():
-        is_known = bool(search.looks.count(back))
-        share = search.looks.measured_gain(search.best, back) if search.looks.merit(back).rank == 1 else float("inf")
+        best, other = search.best, back
+        if not looks.count(back):  # there was no time for it
+            best, other = search.default.with_knob(knob, search.best), search.default
+        is_known = bool(looks.count(best) and looks.count(other))
+        share = looks.measured_gain(best, other) if looks.merit(other).rank == 1 else float("inf")
         labels = knob_label(search.default, knob), knob_label(search.best, knob)
         found.append(Bought(knob, *labels, share if abs(share) != float("inf") else None, is_known))
     return found

@@ -159,6 +159,16 @@ def test_a_knob_that_was_not_put_back_says_so() -> None:
     assert [each.is_known for each in found] == [False, False]
 
 
+def test_a_knob_that_was_only_tried_on_the_default_says_what_it_gave_there() -> None:
+    two, one = Setting(workers=2), Setting(limit=32, delay=5.0)
+    found = {each.knob: each for each in bought(searched((Setting(), 100.0), (two, 180.0), (BEST, 190.0)))}
+
+    assert found["workers"].is_known and found["workers"].gain == pytest.approx(0.8)
+    assert found["batching"].is_known and found["batching"].gain == pytest.approx(190 / 180 - 1)
+    found = {each.knob: each for each in bought(searched((Setting(), 100.0), (one, 90.0), (BEST, 190.0)))}
+    assert found["batching"].gain == pytest.approx(-0.1)
+
+
 def test_looks_at_one_setting_are_one_row_the_best_first() -> None:
     search = searched((Setting(), 100.0), (BEST, 152.0), (BEST, 148.0))
     best, default = rows_of(search, RUNS)
