@@ -282,7 +282,7 @@ class Adaptive:
 
     def _is_everybody_here(self, lane: Lane) -> bool:
         """Whether all clients that are known wait or run: connections of a pool come back as well, and others too."""
-        return len(self.returns) <= len(lane) + sum([rows for _, rows in self._running.ends()])
+        return len(self.returns) <= len(lane) + self._running.requests
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ class Run:
     """A batch on its way through an instance."""
 
     number: int
+    requests: int
     rows: int
     since: float  # from when it has had the instance to itself
     took: float  # seconds it should take from then
@@ -38,7 +39,7 @@ class Running:
         """Note a batch that should take so long; of more than `size` instances the one overdue most went silently."""
         runs = self._runs.setdefault(batch.instance, [])
         since = max(now, runs[-1].end) if runs else now
-        runs.append(Run(batch.number, batch.rows, since, took, not runs))
+        runs.append(Run(batch.number, len(batch), batch.rows, since, took, not runs))
         if len(self._runs) > max(1, size):
             others = [name for name in self._runs if name != batch.instance]
             del self._runs[min(others, key=lambda name: self._runs[name][-1].end)]
@@ -55,6 +56,11 @@ class Running:
         elif index == 0:
             runs[0].since = now
         return now - (run.since if run.since <= now else batch.left), run.is_alone
+
+    @property
+    def requests(self) -> int:
+        """How many requests are on their way."""
+        return sum([run.requests for runs in self._runs.values() for run in runs])
 
     def ends(self) -> list[tuple[float, int]]:
         """Give (when it should be free, rows until then) of every instance that runs something."""

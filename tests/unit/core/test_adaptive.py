@@ -454,6 +454,17 @@ def test_connections_of_a_pool_that_come_back_are_not_all_there_is() -> None:
     assert opens is not None and opens > server.now, "two others are known, and may join it"
 
 
+def test_rows_of_one_client_are_not_taken_for_several_clients() -> None:
+    server = answered({1: 0.010, 2: 0.0199, 4: 0.040, 8: 0.080}, back=0)  # a batch saves nothing
+    server.now += 1.0
+    server.arrive(0, rows=4)
+    server.leave()
+    server.arrive(1)
+    opens = server.policy.ahead(server.lane, "0", server.now)
+
+    assert opens is not None and opens > server.now, "two others are known, and may join it"
+
+
 def test_a_full_second_batch_is_sent_at_once() -> None:
     server = overlapping()
     for _ in range(8):
