@@ -56,6 +56,18 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
+async def most_at_once(listener: Listener, count: int) -> int:
+    """How many of a crowd come in within one turn."""
+    seen = [listener.hub.accepted]
+    clients = crowd(listener, count)
+    while listener.hub.accepted < count:
+        await asyncio.sleep(0)
+        seen.append(listener.hub.accepted)
+    for client in clients:
+        client.close()
+    return max(after - before for before, after in itertools.pairwise(seen))
+
+
 @pytest.mark.parametrize("is_unix", [False, True], ids=["tcp", "unix"])
 def test_a_crowd_is_let_in_and_answered_within_a_few_turns(tmp_path: Path, is_unix: bool) -> None:
     async def main() -> None:
@@ -74,15 +86,7 @@ def test_a_crowd_is_let_in_and_answered_within_a_few_turns(tmp_path: Path, is_un
 def test_no_more_are_let_in_at_once_than_leaves_those_inside_their_turn() -> None:
     async def main() -> None:
         async with listening() as listener:
-            seen = [listener.hub.accepted]
-            clients = crowd(listener, CROWD)
-            while listener.hub.accepted < CROWD:
-                await asyncio.sleep(0)
-                seen.append(listener.hub.accepted)
-            for client in clients:
-                client.close()
-
-            assert max(after - before for before, after in itertools.pairwise(seen)) <= MOST + 1
+            assert await most_at_once(listener, CROWD) <= MOST + 1
 
     uvloop.run(main())
 
@@ -93,16 +97,10 @@ def test_of_a_socket_that_processes_share_each_lets_in_one_in_a_turn(tmp_path: P
             shared.bind(str(tmp_path / "socket"))
             listener = Listener(echo, HttpLimits(), lambda size: None, sockets=[shared])
             await listener.start()
-            seen = [listener.hub.accepted]
-            clients = crowd(listener, 30)
-            while listener.hub.accepted < len(clients):
-                await asyncio.sleep(0)
-                seen.append(listener.hub.accepted)
-            for client in clients:
-                client.close()
+            most = await most_at_once(listener, 30)
             await listener.drain(0.0)
 
-            assert max(after - before for before, after in itertools.pairwise(seen)) == 1
+            assert most == 1
 
     uvloop.run(main())
 
