@@ -111,6 +111,24 @@ def test_a_model_is_loaded_anew_under_load_and_no_request_is_lost(tmp_path: Path
     run(work())
 
 
+def test_a_model_of_the_same_size_and_date_is_loaded_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")  # Python may keep what it compiles, as it does for most
+
+    def save(word: str) -> None:
+        write(tmp_path, "m", word)
+        os.utime(tmp_path / "m" / "1" / "model.py", (1e9, 1e9))
+
+    async def work() -> None:
+        save("old")
+        async with Server(tmp_path, mode="explicit", at_start=["m"]) as server:
+            assert await server.answers("m") == [(200, b"old")]
+            save("new")
+            await server.control.load("m")
+            assert await server.answers("m") == [(200, b"new")]
+
+    run(work())
+
+
 def test_a_change_on_disk_is_served_and_a_bad_one_is_not(tmp_path: Path) -> None:
     async def work() -> None:
         write(tmp_path, "m", "first")

@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, LoadOutOfMemory
-from shoal.worker import failures, forms
+from shoal.worker import failures, forms, fresh
 from shoal.worker.handler import Context, Handler
 from shoal.worker.program import Program
 
@@ -30,6 +30,7 @@ def load(config: ModelConfig, worker: str) -> Program:
     folder = path if path.is_dir() else file.parent
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+    fresh.read_fresh(folder)
     if path.is_dir():
         os.chdir(path)
     module = import_file(file, f"shoal_model_{''.join(c if c.isalnum() else '_' for c in config.name)}")
@@ -79,7 +80,7 @@ def _python_files(folder: Path) -> str:
 
 def import_file(file: Path, name: str) -> ModuleType:
     """Import a file under a private name."""
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = fresh.spec_of(name, file)
     if spec is None or spec.loader is None:
         raise LoadFailed(f"{file} is not a Python file; give a .py file, or a folder with a model.py in it")
     module = importlib.util.module_from_spec(spec)

@@ -1,13 +1,12 @@
 """Python models of a Triton repository: a TritonPythonModel, called on one thread as it would be there."""
 
-import importlib
 import inspect
 import json
 import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -23,7 +22,7 @@ from shoal.upstream.triton_python_backend_utils.inference import (
 )
 from shoal.upstream.triton_python_backend_utils.response import InferenceResponse
 from shoal.wire.messages import Measure
-from shoal.worker import failures
+from shoal.worker import failures, fresh
 from shoal.worker.backends import tensors, triton
 from shoal.worker.backends.model_loop import ModelLoop
 from shoal.worker.backends.sequences import Sequences, sequences_of
@@ -291,14 +290,14 @@ def import_model(file: Path, version_folder: Path) -> ModuleType:
     for folder in (version_folder, version_folder.parent):
         if str(folder) not in sys.path:
             sys.path.append(str(folder))
+        fresh.read_fresh(folder)
     package = file.parent.name
     parent = ModuleType(package)
     parent.__path__ = [str(file.parent)]
     sys.modules[package] = parent
-    spec = spec_from_file_location(f"{package}.{file.stem}", file)
+    spec = fresh.spec_of(f"{package}.{file.stem}", file)
     if spec is None or spec.loader is None:
         raise LoadFailed(f"{file} is not a Python file")
-    importlib.invalidate_caches()
     module = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -17,7 +17,7 @@ from shoal.upstream import finder
 from shoal.upstream.mms.model_service.model_service import ModelService
 from shoal.upstream.ts.torch_handler.request_envelope.base import BaseEnvelope
 from shoal.upstream.ts.utils.util import list_classes_from_module
-from shoal.worker import forms
+from shoal.worker import forms, fresh
 from shoal.worker.backends import python
 from shoal.worker.continuous import judge
 from shoal.worker.items import Written, read_raw_rows, read_rows
@@ -164,9 +164,11 @@ def _settle(config: ModelConfig, flavour: Flavour, folder: Path, handler: str) -
     if str(folder) not in sys.path:
         after = [index + 1 for index, entry in enumerate(sys.path) if entry and entry in ahead]
         sys.path.insert(max(after, default=0), str(folder))
+    fresh.read_fresh(folder)
     beside, home = (folder / handler.partition(":")[0]).parent.resolve(), folder.resolve()
     if ":" in handler and beside != home and beside.is_relative_to(home) and beside.is_dir():
         sys.path.insert(0, str(beside))
+        fresh.read_fresh(beside)
     own, other = ("mms", "ts") if flavour == "mms" else ("ts", "mms")
     is_taken = (folder / f"{other}.py").exists() or (folder / other).is_dir()  # a module of the model's own
     finder.install(own, *(() if is_taken else (other,)))
