@@ -17,7 +17,7 @@ from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, ProtocolError, ServingError
 from shoal.tools.machine import available_memory
 from shoal.tools.profile.messages import Loaded, Ran, RunOnce, decode_report
-from shoal.tools.profile.rules import Limits, Row, is_enough, row_of, why_stop
+from shoal.tools.profile.rules import Limits, Row, disturbed, is_enough, row_of, why_stop
 from shoal.tools.samples import Sample
 from shoal.tools.words import Load, Unloadable
 from shoal.wire.channel import BlockingChannel
@@ -129,18 +129,20 @@ def measure(
 ) -> None:
     """Fill in `found`, size after size; `on_run` hears of each run the size and how far that size is."""
     began = time.monotonic()
-    for size in sizes:
-        found.stopped = why_stop(found.rows, size, time.monotonic() - began, limits, available_memory())
-        if found.stopped:
-            return
-        try:
+    size = 0
+    try:
+        for size in sizes:
+            found.stopped = why_stop(found.rows, size, time.monotonic() - began, limits, available_memory())
+            if found.stopped:
+                break
             found.rows.append(_measure_size(holder, found, size, limits, on_run))
-        except Gone as error:
-            found.stopped = f"batch size {size}: {error}"
-            return
-        except Refused as error:
-            found.stopped = f"batch size {size}: {error}"
-            return
+        for size in disturbed(found.rows):
+            if time.monotonic() - began + limits.per_size > limits.total:
+                break
+            again = _measure_size(holder, found, size, limits, on_run)
+            found.rows = [again if row.size == size and again.total < row.total else row for row in found.rows]
+    except (Gone, Refused) as error:
+        found.stopped = f"batch size {size}: {error}"
 
 
 class Refused(ServingError):

@@ -9,6 +9,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 KNEE = 0.9  # of the best throughput
 MOST_RUNS = 1000  # of one size
 MEMORY_SHARE = 0.8  # of what is free that a prediction may ask for
+DISTURBED = 1.25  # times what a larger batch took: no model is that odd, something else was running
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -85,6 +86,17 @@ def why_stop(rows: Sequence[Row], size: int, spent: float, limits: Limits, free:
     return ""
 
 
+def disturbed(rows: Sequence[Row]) -> list[int]:
+    """The sizes that took clearly longer than a larger one did: not the model's own time."""
+    found: list[int] = []
+    fastest = float("inf")
+    for row in reversed(rows):
+        if row.total > DISTURBED * fastest:
+            found.append(row.size)
+        fastest = min(fastest, row.total)
+    return found[::-1]
+
+
 def knee(rows: Sequence[Row]) -> int:
     """The smallest size that reaches nine tenths of the best throughput; 0 of none."""
     best = max((row.per_second for row in rows), default=0.0)
@@ -92,7 +104,7 @@ def knee(rows: Sequence[Row]) -> int:
 
 
 def best_under(rows: Sequence[Row], goal: float) -> Best | None:
-    """The size with the most items per second whose batch takes no longer than the goal; None if not even one item.
+    """The size with the most items per second whose batch takes no longer than the goal; None if no batch is that fast.
 
     On the line between two measured sizes throughput only rises or only falls, so the largest size that is in time
     and the measured ones below it are all that has to be looked at.
@@ -101,7 +113,7 @@ def best_under(rows: Sequence[Row], goal: float) -> Best | None:
     found: list[tuple[int, float]] = []
     for row, after in zip(ordered, [*ordered[1:], None], strict=True):
         if row.total > goal:
-            break
+            continue
         found.append((row.size, row.total))
         if after is not None and after.total > goal:
             slope = (after.total - row.total) / (after.size - row.size)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.tools.profile.rules import Limits, Row, best_under, is_enough, knee, row_of, why_stop
+from shoal.tools.profile.rules import Limits, Row, best_under, disturbed, is_enough, knee, row_of, why_stop
 
 SEEN = {1: 2.75, 2: 3.89, 4: 5.88, 8: 10.7, 16: 19.4, 32: 37.3, 64: 70.5, 128: 136.0, 256: 262.0}  # ms, a real model
 
@@ -80,6 +80,20 @@ def test_a_goal_that_a_single_item_misses_has_no_batch() -> None:
     assert best_under(ROWS, 0.002) is None
 
 
+def test_a_goal_that_a_disturbed_size_misses_is_met_by_the_others() -> None:
+    found = best_under([row(1, 0.069), row(2, 0.012), row(4, 0.010), row(8, 0.015), row(16, 0.023)], 0.020)
+
+    assert found is not None and found.size == 13
+
+
+def test_a_size_is_disturbed_where_a_larger_one_took_clearly_less() -> None:
+    assert disturbed(ROWS) == []
+    assert disturbed([]) == []
+    assert disturbed([row(1, 0.0010), row(2, 0.0009), row(4, 0.0009)]) == []  # as long for any batch
+    assert disturbed([row(1, 0.069), row(2, 0.012), row(4, 0.005), row(8, 0.004)]) == [1, 2]
+    assert disturbed([row(1, 0.001), row(2, 0.9), row(4, 0.004)]) == [2]
+
+
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=9), st.floats(0.0005, 20.0))
 def test_what_a_goal_allows_is_within_it(times: list[float], goal: float) -> None:
     rows = [row(2**place, time) for place, time in enumerate(times)]
@@ -87,7 +101,7 @@ def test_what_a_goal_allows_is_within_it(times: list[float], goal: float) -> Non
     best = best_under(rows, goal)
 
     if best is None:
-        assert times[0] > goal
+        assert min(times) > goal
     else:
         assert best.total <= goal * (1 + 1e-9)
         assert best.per_second == pytest.approx(best.size / best.total)
