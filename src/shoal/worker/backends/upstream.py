@@ -188,7 +188,6 @@ def _let_logs_be_seen() -> None:
 def _import(name: str, folder: Path, flavour: Flavour) -> ModuleType:
     """Import a handler's module; a name that is not there may be one of the handlers that TorchServe brings."""
     file = folder / f"{name}.py"
-    importlib.invalidate_caches()
     if file.is_file() and _is_other(sys.modules.get(name), file):
         raise LoadFailed(f"{file.name} has the name of a module that is in use already; give it another name")
     try:

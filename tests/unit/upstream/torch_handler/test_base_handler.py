@@ -1,5 +1,6 @@
 import json
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -79,6 +80,19 @@ def test_a_model_file_without_weights_answers(folder: Path) -> None:
     (answer,) = handled(folder, {"modelFile": "net.py"}, [[1.0, 1.0]])
 
     assert len(answer) == 3
+
+
+def test_a_model_file_that_was_saved_again_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where Python cannot tell the two apart: the same size and, as in an image, the same date."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    answers = []
+    for times in "12":
+        (folder / "net.py").write_text(MODEL.replace("self.line(x)", f"{times} * self.line(x)"))
+        os.utime(folder / "net.py", (1e9, 1e9))
+        answers.append(handled(folder, EAGER, ROWS[:1]))
+        del sys.modules["net"]
+
+    assert answers == [[[2.5, 8.0, 13.5]], [[5.0, 16.0, 27.0]]]
 
 
 def test_the_model_is_the_one_of_this_folder(folder: Path) -> None:

@@ -20,6 +20,7 @@ from shoal.upstream.ts.utils.compiling import compiled, wants_aot
 from shoal.upstream.ts.utils.sessions import is_session, run_session, setup_ort_session
 from shoal.upstream.ts.utils.util import list_classes_from_module, load_label_mapping
 from shoal.upstream.ts.utils.weights import load_exported, load_weights
+from shoal.worker import fresh
 
 __all__ = ["BaseHandler", "setup_ort_session"]
 
@@ -223,7 +224,7 @@ def _module_at(path: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) and Path(str(known.__file__)).resolve() == path.resolve():
         return known
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = fresh.spec_of(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
