@@ -84,10 +84,12 @@ class Book:
         """Check who was run against who may have been; how many were run again."""
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         began = {token: float(at) for token, at in reversed(lines)}
+        last = {token: float(at) for token, at in lines}
         runs = Counter(token for token, _ in lines)
         for behind in self.behind:
-            if behind.must_not_run(began.get(behind.busy)) and behind.token in runs:
-                early, late = behind.over - began[behind.busy], began[behind.token] - behind.over
+            late = last.get(behind.token, 0.0) - behind.over  # below zero: it was not run, or while it was waited for
+            if behind.must_not_run(began.get(behind.busy)) and late >= 0.0:
+                early = behind.over - began[behind.busy]
                 self.problem(
                     f"run for nobody: {behind.token} ({behind.why}) {late:.2f} s after that; "
                     f"the one before it had begun {early:.2f} s earlier"

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from shoal.config.model import ModelConfig
 from tests.chaos.requests import CUT, LEFT, NO_ANSWER, Ask, End
 
 
@@ -43,11 +44,11 @@ class Incidents:
         self._by_model.setdefault(model, []).append(incident)
         return incident
 
-    def met(self, ask: Ask, whats: Iterable[str]) -> bool:
-        """Whether the request lived while one of these was done to its model."""
+    def met(self, ask: Ask, whats: Iterable[str], times: int = 1) -> bool:
+        """Whether the request lived while so many of these were done to its model."""
         wanted = set(whats)
         names = (ask.model, f"{ask.model}/{ask.version}")
-        return any(
+        return times <= sum(
             incident.what in wanted and ask.began <= incident.ended and incident.began <= ask.ended
             for name in names
             for incident in self._by_model.get(name, ())
@@ -65,6 +66,7 @@ class Rule:
 
 
 KILLS = ("kill", "template", "stop")
+ATTEMPTS = ModelConfig(name="m", path="m.py").max_attempts
 RULES: dict[str, Rule] = {
     # a stream that has begun cannot be run again: its client sees it cut, and only then
     "stream": Rule(under=((CUT, KILLS), (500, KILLS))),
@@ -86,6 +88,7 @@ RULES: dict[str, Rule] = {
     "grpc version": Rule(under=((404, ("absent",)), (503, ("absent",)))),
 }
 NOTHING_ELSE = Rule()  # every other kind: the right answer, whatever is done to the server
+GIVEN_UP = 500  # for any kind: as many workers as a request is given to were killed, all while it lived
 
 
 def judge(ask: Ask, end: End, incidents: Incidents) -> Verdict:
@@ -100,6 +103,7 @@ def judge(ask: Ask, end: End, incidents: Incidents) -> Verdict:
     is_allowed = end.status in rule.always or any(
         status == end.status and incidents.met(ask, whats) for status, whats in rule.under
     )
+    is_allowed = is_allowed or (end.status == GIVEN_UP and incidents.met(ask, KILLS, ATTEMPTS))
     if is_allowed and not (rule.must_hint and not end.has_hint):
         return Verdict.ALLOWED
     return Verdict.LOST if end.status == CUT else Verdict.REFUSED

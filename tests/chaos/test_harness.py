@@ -70,13 +70,14 @@ def test_what_is_still_open_at_the_end_is_lost() -> None:
 
 def test_a_ledger_tells_who_was_run_twice_and_who_should_not_have_been_run(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger"
-    ledger.write_text("a 10.0\nb 11.5\na 12.0\nc 13.0\n")
+    ledger.write_text("a 10.0\ne 10.0\nb 11.5\na 12.0\nc 13.0\n")
     book = Book(
         behind=[
             Behind("b", "client left", busy="a", over=10.2, takes=1.5),
             Behind("c", "client left", busy="a", over=11.6, takes=1.5),  # the worker may have been free by then
             Behind("c", "client left", busy="never begun", over=10.2, takes=1.5),
             Behind("d", "client left", busy="a", over=10.2, takes=1.5),
+            Behind("e", "deadline passed", busy="a", over=10.2, takes=1.5),  # it left with the other, in time
         ]
     )
 
