@@ -17,7 +17,7 @@ from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, ProtocolError, ServingError
 from shoal.tools.machine import available_memory
 from shoal.tools.profile.messages import Loaded, Ran, RunOnce, decode_report
-from shoal.tools.profile.rules import Limits, Row, disturbed, is_enough, row_of, why_stop
+from shoal.tools.profile.rules import Limits, Row, can_repeat, disturbed, is_enough, row_of, why_stop
 from shoal.tools.samples import Sample
 from shoal.tools.words import Load, Unloadable
 from shoal.wire.channel import BlockingChannel
@@ -136,11 +136,13 @@ def measure(
             if found.stopped:
                 break
             found.rows.append(_measure_size(holder, found, size, limits, on_run))
-        for size in disturbed(found.rows):
-            if time.monotonic() - began + limits.per_size > limits.total:
+        for row in disturbed(found.rows):
+            if not can_repeat(row, time.monotonic() - began, limits):
                 break
+            size = row.size
             again = _measure_size(holder, found, size, limits, on_run)
-            found.rows = [again if row.size == size and again.total < row.total else row for row in found.rows]
+            if again.total < row.total:
+                found.rows[found.rows.index(row)] = again
     except (Gone, Refused) as error:
         found.stopped = f"batch size {size}: {error}"
 

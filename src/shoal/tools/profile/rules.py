@@ -9,7 +9,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 KNEE = 0.9  # of the best throughput
 MOST_RUNS = 1000  # of one size
 MEMORY_SHARE = 0.8  # of what is free that a prediction may ask for
-DISTURBED = 1.25  # times what a larger batch took: no model is that odd, something else was running
+DISTURBED = 1.25  # times what a larger batch took: few models are that odd, most likely something else was running
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -86,13 +86,18 @@ def why_stop(rows: Sequence[Row], size: int, spent: float, limits: Limits, free:
     return ""
 
 
-def disturbed(rows: Sequence[Row]) -> list[int]:
-    """The sizes that took clearly longer than a larger one did: not the model's own time."""
-    found: list[int] = []
+def can_repeat(row: Row, spent: float, limits: Limits) -> bool:
+    """Whether there is time to run a size once more, should it take as long again."""
+    return spent + max(limits.per_size, row.total * (limits.least_runs + 1)) <= limits.total
+
+
+def disturbed(rows: Sequence[Row]) -> list[Row]:
+    """The sizes that took clearly longer than a larger one did: hardly the model's own time."""
+    found: list[Row] = []
     fastest = float("inf")
     for row in reversed(rows):
         if row.total > DISTURBED * fastest:
-            found.append(row.size)
+            found.append(row)
         fastest = min(fastest, row.total)
     return found[::-1]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.tools.profile.rules import Limits, Row, best_under, disturbed, is_enough, knee, row_of, why_stop
+from shoal.tools.profile.rules import Limits, Row, best_under, can_repeat, disturbed, is_enough, knee, row_of, why_stop
 
 SEEN = {1: 2.75, 2: 3.89, 4: 5.88, 8: 10.7, 16: 19.4, 32: 37.3, 64: 70.5, 128: 136.0, 256: 262.0}  # ms, a real model
 
@@ -90,8 +90,17 @@ def test_a_size_is_disturbed_where_a_larger_one_took_clearly_less() -> None:
     assert disturbed(ROWS) == []
     assert disturbed([]) == []
     assert disturbed([row(1, 0.0010), row(2, 0.0009), row(4, 0.0009)]) == []  # as long for any batch
-    assert disturbed([row(1, 0.069), row(2, 0.012), row(4, 0.005), row(8, 0.004)]) == [1, 2]
-    assert disturbed([row(1, 0.001), row(2, 0.9), row(4, 0.004)]) == [2]
+    assert disturbed(rows := [row(1, 0.069), row(2, 0.012), row(4, 0.005), row(8, 0.004)]) == rows[:2]
+    assert disturbed(rows := [row(1, 0.001), row(2, 0.9), row(4, 0.004)]) == rows[1:2]
+
+
+def test_a_size_is_measured_again_only_if_there_is_time() -> None:
+    limits = Limits(per_size=1.0, least_runs=5, total=10.0)
+
+    assert can_repeat(row(1, 0.01), 9.0, limits)
+    assert not can_repeat(row(1, 0.01), 9.1, limits)
+    assert can_repeat(row(1, 1.0), 4.0, limits)
+    assert not can_repeat(row(1, 1.0), 4.1, limits), "six runs of a second each"
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=9), st.floats(0.0005, 20.0))
