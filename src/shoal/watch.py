@@ -20,7 +20,7 @@ Again = Callable[[], Awaitable[ModelConfig]]  # the settings of what is there no
 EVERY = 0.25  # s between two looks
 MOST_FILES = 10_000  # of one folder; more are not looked at
 DEFAULT_FILES = ("model.py", "handler.py")
-FRESH = {"PYTHONDONTWRITEBYTECODE": "1"}  # packages below a model's folder too, which workers keep compiled otherwise
+FRESH = {"PYTHONDONTWRITEBYTECODE": "1"}  # of packages below a model's folder either, which workers keep otherwise
 
 
 class Settling:

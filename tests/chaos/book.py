@@ -1,5 +1,6 @@
 """The book of a run: every request is opened once and closed once, every fault is counted, and the sums are told."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -87,7 +88,7 @@ class Book:
         last = {token: float(at) for token, at in lines}
         runs = Counter(token for token, _ in lines)
         for behind in self.behind:
-            late = last.get(behind.token, 0.0) - behind.over  # below zero: it was not run, or while it was waited for
+            late = last.get(behind.token, -math.inf) - behind.over  # below zero: not run, or while it was waited for
             if behind.must_not_run(began.get(behind.busy)) and late >= 0.0:
                 early = behind.over - began[behind.busy]
                 self.problem(

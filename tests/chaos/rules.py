@@ -66,6 +66,7 @@ class Rule:
 
 
 KILLS = ("kill", "template", "stop")
+DEATHS = ("kill", "template")  # each ends a worker, with what it holds
 ATTEMPTS = ModelConfig(name="m", path="m.py").max_attempts
 RULES: dict[str, Rule] = {
     # a stream that has begun cannot be run again: its client sees it cut, and only then
@@ -88,7 +89,7 @@ RULES: dict[str, Rule] = {
     "grpc version": Rule(under=((404, ("absent",)), (503, ("absent",)))),
 }
 NOTHING_ELSE = Rule()  # every other kind: the right answer, whatever is done to the server
-GIVEN_UP = 500  # for any kind: as many workers as a request is given to were killed, all while it lived
+GIVEN_UP = f"given to at most {ATTEMPTS} of them"  # for any kind, if so many workers were killed while it lived
 
 
 def judge(ask: Ask, end: End, incidents: Incidents) -> Verdict:
@@ -103,7 +104,7 @@ def judge(ask: Ask, end: End, incidents: Incidents) -> Verdict:
     is_allowed = end.status in rule.always or any(
         status == end.status and incidents.met(ask, whats) for status, whats in rule.under
     )
-    is_allowed = is_allowed or (end.status == GIVEN_UP and incidents.met(ask, KILLS, ATTEMPTS))
+    is_allowed = is_allowed or (end.status == 500 and GIVEN_UP in end.words and incidents.met(ask, DEATHS, ATTEMPTS))
     if is_allowed and not (rule.must_hint and not end.has_hint):
         return Verdict.ALLOWED
     return Verdict.LOST if end.status == CUT else Verdict.REFUSED

@@ -29,18 +29,21 @@ def test_only_its_own_answer_is_right() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503, 504])
 def test_an_innocent_request_may_get_no_error_whatever_was_done_to_its_model(status: int) -> None:
-    done = [("m", what, 10.0, 11.0) for what in ("template", "stop", "absent")]
+    done = [("m", what, 10.0, 11.0) for what in ("kill", "template", "stop", "absent")]
 
     assert verdict("keep-alive", status, b"", *done) is Verdict.REFUSED
     assert verdict("beside poison", status, b"", *done) is Verdict.REFUSED
 
 
 def test_a_request_whose_every_worker_was_killed_is_given_up() -> None:
-    thrice = [("m", what, 10.5, 10.5) for what in ("kill", "stop", "kill")]
+    thrice = [("m", what, 10.5, 10.5) for what in ("kill", "template", "kill")]
+    told = b"the worker died while it held this request, which is given to at most 3 of them"
 
-    assert verdict("keep-alive", 500, b"", *thrice) is Verdict.ALLOWED
-    assert verdict("keep-alive", 503, b"", *thrice) is Verdict.REFUSED
-    assert verdict("keep-alive", 500, b"", *thrice[1:], ("m", "kill", 11.5, 11.5)) is Verdict.REFUSED, "it had ended"
+    assert verdict("keep-alive", 500, told, *thrice) is Verdict.ALLOWED
+    assert verdict("keep-alive", 503, told, *thrice) is Verdict.REFUSED
+    assert verdict("keep-alive", 500, b"something else", *thrice) is Verdict.REFUSED
+    assert verdict("keep-alive", 500, told, *thrice[1:], ("m", "stop", 10.5, 10.5)) is Verdict.REFUSED, "one lived"
+    assert verdict("keep-alive", 500, told, *thrice[1:], ("m", "kill", 11.5, 11.5)) is Verdict.REFUSED, "it had ended"
     assert verdict("raise", 200, RIGHT, *thrice) is Verdict.WRONG
 
 

@@ -17,7 +17,7 @@ from tests.process.kserve_front import Front, fronting, model
 from tests.serving import MODELS, Served, eventually, serving
 
 TRICKS = str(MODELS / "tricks.py")
-SLOW = 2_000_000  # microseconds that a row of the model takes: long beside the times that are set, on any machine
+SLOW = 2_000_000  # microseconds that a row of the model takes: long beside the limits that are set
 
 
 def hold(server: Served, seconds: float) -> socket.socket:

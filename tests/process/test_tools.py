@@ -226,14 +226,16 @@ def test_a_server_that_dies_leaves_partial_results(tmp_path: Path, mark: str) ->
     eventually(lambda: not left_behind(mark), "the load processes end")
 
 
-@pytest.mark.parametrize("window", ["300ms", "600s"])  # of the second not even a slice is whole
-def test_ctrl_c_keeps_what_there_is(window: str, server: Served, tmp_path: Path, mark: str) -> None:
+@pytest.mark.parametrize(("window", "said"), [("300ms", "2 connections ...\n"), ("600s", "")])  # with no slice whole
+def test_ctrl_c_keeps_what_there_is(window: str, said: str, server: Served, tmp_path: Path, mark: str) -> None:
     before = server.metric("shoal_requests_total")
     bench = start(
         *("bench", url(server), "-i", "1", "-c", "2,4", "--window", window, "--warmup", "100ms"),
         *("--stability", "0.001%", "--max-windows", "1000", "-o", "r"),
         cwd=tmp_path,
     )
+    assert bench.stderr is not None
+    assert not said or bench.stderr.readline() == said
     eventually(lambda: server.metric("shoal_requests_total") > before + 100, "the load is there")
     bench.send_signal(signal.SIGINT)
     _, err = bench.communicate(timeout=60)
@@ -301,6 +303,23 @@ def test_a_size_that_was_disturbed_is_measured_again(tmp_path: Path) -> None:
     assert runs[:8] == ["1"] * 8 and runs[8] == "2" and runs[-1] == "1"
     first, _ = report(tmp_path / "p.json")["rows"]
     assert first["total"] < 0.1, "the better of the two counts"
+
+
+def test_a_model_that_dies_when_it_is_measured_again_keeps_what_there_is(tmp_path: Path) -> None:
+    model = tmp_path / "m.py"
+    model.write_text(
+        "import os, time\nruns = []\ndef predict(items):\n    runs.append(len(items))\n"
+        "    if len(items) == 1 and 2 in runs:\n        os._exit(7)\n"
+        "    time.sleep(0.1 if len(items) == 1 else 0)\n    return items\n"
+    )
+
+    done = profile(tmp_path, model, "--batch-sizes", "1,2")
+
+    assert done.returncode == 0, done.stderr
+    made = report(tmp_path / "p.json")
+    assert [row["size"] for row in made["rows"]] == [1, 2]
+    assert made["rows"][0]["total"] >= 0.1
+    assert made["stopped"].startswith("batch size 1: its process exited with code 7")
 
 
 def test_an_archive_of_torchserves_kind_is_profiled(tmp_path: Path) -> None:

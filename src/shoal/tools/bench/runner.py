@@ -76,7 +76,7 @@ class Runner:
         rest, unanswered = await crew.halt()
         if not crew.is_whole and not self.findings.problem:
             self.findings.problem = "a load process died"
-        is_early = self.stopping.is_set() and not any(each.answered for each in slices)  # than a slice that is whole
+        is_early = self.stopping.is_set() and not any(each.answered for each in slices)  # before a slice was whole
         if is_trace or is_early:
             level = sum_up([*slices, *rest], settings.slice, seconds=time.monotonic() - parts[0].begin)
         else:

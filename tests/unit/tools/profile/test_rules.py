@@ -114,3 +114,4 @@ def test_what_a_goal_allows_is_within_it(times: list[float], goal: float) -> Non
     else:
         assert best.total <= goal * (1 + 1e-9)
         assert best.per_second == pytest.approx(best.size / best.total)
+        assert best.per_second >= max(each.per_second for each in rows if each.total <= goal)
