@@ -5,17 +5,17 @@
     python -m benchmarks.no_knobs --cases photos         ResNet-50 from JPEGs, on a machine with a GPU
     python -m benchmarks.no_knobs --model model.py --body photo.jpg
 
-One server holds a copy of the model for each setting; only the one that is looked at has any work. For each load every
-setting gets a short look; the best for throughput and for p99 are then measured in turn with the default, in the same
-number of rounds. The best of them is measured once more each round under its own name, its twin: what it differs from
-itself is what the machine's noise makes of two equal servers. The loads are closed loops, and open loops at shares of
-the capacity, as independent requests (Poisson) and in bursts.
+One server holds several copies of the model for each setting; only the one that is looked at has any work. For each
+load every setting gets a short look; the best for throughput and for p99 are then measured in turn with the default,
+each round with the next copy: equal workers may differ by more than the settings do. By how much is said as noise.
+The loads are closed loops, and open loops at shares of the capacity, as independent requests (Poisson) and in bursts.
 Results go to benchmarks/out/ after every load, so that an interrupted run keeps what it has.
 """
 
 import argparse
 import asyncio
 import json
+import math
 import os
 import sys
 import time
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.gpu import photo
-from benchmarks.no_knobs_report import ADAPTIVE, TWIN, Found, Look, keep
+from benchmarks.no_knobs_report import ADAPTIVE, Found, Look, keep
 from benchmarks.report import OUT
 from shoal.tools.bench.crew import Crew
 from shoal.tools.bench.plan import Settings, Step
@@ -42,9 +42,10 @@ BURST = 20  # requests at once
 FULL_RATES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # of the capacity
 PROBES = (100, 400)  # connections at which the capacity is sought
 LEAST_ROUNDS = 3
+COPIES = 2  # of each setting
 FOLLOWS = 0.7  # of the offered rate; a setting that answered less in its short look is not tried at higher ones
 LOOK_WITHIN = 20.0  # s for a look that should take one or two
-START_WITHIN = 120.0  # s for all copies to be up
+START_WITHIN = 240.0  # s for all copies to be up
 SMALL = bytes(range(64))
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -87,6 +88,7 @@ class Effort:
     warmup: float
     rounds: int
     keep: int  # settings for each of the two figures that reach the final
+    copies: int = COPIES
 
     def settings(self) -> dict[str, Setting]:
         """The settings by name: a batch of one has no delay."""
@@ -99,52 +101,58 @@ class Effort:
 
 
 FULL = Effort(
-    (1, 4, 8, 16, 32, 64), (1, 5, 20, 50), (1, 2, 5, 10, 50, 100, 500, 1000), FULL_RATES, 0.25, 0.9, 0.15, 3, 2
+    (1, 4, 8, 16, 32, 64), (1, 5, 20, 50), (1, 2, 5, 10, 50, 100, 500, 1000), FULL_RATES, 0.25, 0.9, 0.15, 4, 2
 )
-QUICK = Effort((1, 8, 32, 64), (1, 5, 20), (1, 2, 10, 100, 500), (0.3, 0.8, 0.95), 0.2, 0.6, 0.15, 3, 1)
+QUICK = Effort((1, 8, 32, 64), (1, 5, 20), (1, 2, 10, 100, 500), (0.3, 0.8, 0.95), 0.2, 0.6, 0.15, 4, 1)
 
 
 class Copies(Native):
-    """One server with a copy of the model for each setting."""
+    """One server with copies of the model for each setting."""
 
-    def __init__(self, case: Case, settings: Mapping[str, Setting]) -> None:
+    def __init__(self, case: Case, settings: Mapping[str, Setting], count: int) -> None:
         model = {"path": str(case.model.resolve()), "environment": ONE_THREAD, "parameters": dict(case.parameters)}
         super().__init__(ADAPTIVE, {}, model, Setting())
         self._settings = settings
+        self._count = count
 
     def arguments(self, setting: Setting, folder: Path) -> list[str]:
         """Serve all by one settings file, on free ports."""
         ports = {"port": 0, "management_port": 0, "metrics_port": 0}
-        models = {name_of(label): served(self._model, each) for label, each in self._settings.items()}
+        models = {
+            name_of(label, copy): served(self._model, each)
+            for copy in range(self._count)
+            for label, each in self._settings.items()
+        }
         file = folder / "settings.json"
         file.write_text(json.dumps({**ports, "models": models}))
         return ["serve", "--config", str(file)]
 
 
-def name_of(label: str) -> str:
+def name_of(label: str, copy: int) -> str:
     """The model's name for a setting."""
-    return label.replace("/", "-").replace(".", "_")
+    return f"{label.replace('/', '-').replace('.', '_')}-copy{copy}"
 
 
 class Bench:
     """A server, the load processes, and looks at one setting under one load."""
 
-    def __init__(self, site: Site, crew: Crew, case: Case, processes: int) -> None:
+    def __init__(self, site: Site, crew: Crew, case: Case, processes: int, copies: int) -> None:
         self._site = site
         self._crew = crew
         self._sample = Sample(case.body(), case.type, "body")
         self._processes = processes
+        self.copies = copies
 
     async def close(self) -> None:
         """End the load processes."""
         await self._crew.__aexit__()
 
-    async def look(self, label: str, step: Step, window: float, warmup: float, seed: int) -> Look:
-        """Load one setting for so long."""
-        path = f"/predictions/{name_of(label)}"
-        request = request_of(Target(self._site, path, name_of(label)), self._sample)
+    async def look(self, label: str, step: Step, window: float, warmup: float, number: int) -> Look:
+        """Load one setting for so long, the copy whose turn it is."""
+        name = name_of(label, number % self.copies)
+        request = request_of(Target(self._site, f"/predictions/{name}", name), self._sample)
         settings = Settings(
-            window=window, warmup=warmup, most_windows=1, stability=9.0, processes=self._processes, seed=seed
+            window=window, warmup=warmup, most_windows=1, stability=9.0, processes=self._processes, seed=number
         )
         runner = Runner(self._site, [request], settings, lambda *_: None)
         problem = ""
@@ -167,10 +175,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def started(case: Case, settings: Mapping[str, Setting], processes: int) -> AsyncIterator[Bench]:
+async def started(case: Case, effort: Effort, processes: int) -> AsyncIterator[Bench]:
     """Serve all copies."""
-    async with serving(Copies(case, settings), Setting(), START_WITHIN) as at:
-        bench = Bench(site_of(at.inference), await Crew(processes).__aenter__(), case, processes)
+    async with serving(Copies(case, effort.settings(), effort.copies), Setting(), START_WITHIN) as at:
+        bench = Bench(site_of(at.inference), await Crew(processes).__aenter__(), case, processes, effort.copies)
         try:
             yield bench
         finally:
@@ -183,8 +191,9 @@ async def capacity(bench: Bench, labels: Sequence[str], effort: Effort) -> float
     found = []
     for count in PROBES:
         step = Step("closed", "capacity", concurrency=count)
-        await bench.look(ADAPTIVE, step, 1.0, 0.3, 1)
-        found += [(await bench.look(label, step, 1.0, 0.3, 1)).throughput for label in largest]
+        for copy in range(effort.copies):
+            await bench.look(ADAPTIVE, step, 1.0, 0.3, copy)
+        found += [(await bench.look(label, step, 1.0, 0.3, 0)).throughput for label in largest]
     return max(found)
 
 
@@ -207,16 +216,15 @@ def finalists(looks: Mapping[str, Look], count: int) -> list[str]:
 
 async def measure(bench: Bench, step: Step, labels: Sequence[str], effort: Effort) -> Found:
     """Search the best of these settings for one load, then measure them in turn with the default."""
-    searched = {label: await bench.look(label, step, effort.search, 0.1, 1) for label in labels}
+    searched = {label: await bench.look(label, step, effort.search, 0.1, 0) for label in labels}
     kept = finalists(searched, effort.keep)
-    rounds: dict[str, list[Look]] = {label: [] for label in [ADAPTIVE, *kept, TWIN]}
+    rounds: dict[str, list[Look]] = {label: [] for label in [ADAPTIVE, *kept]}
     for number in range(effort.rounds):
         order = list(rounds)
         shift = number % len(order)
         for label in [*order[shift:], *order[:shift]]:
-            real = kept[0] if label == TWIN else label
-            rounds[label].append(await bench.look(real, step, effort.window, effort.warmup, 2 + number))
-    return Found(step.label, searched, rounds)
+            rounds[label].append(await bench.look(label, step, effort.window, effort.warmup, effort.copies + number))
+    return Found(step.label, searched, rounds, effort.copies)
 
 
 async def compare(name: str, case: Case, effort: Effort, args: argparse.Namespace) -> None:
@@ -224,7 +232,7 @@ async def compare(name: str, case: Case, effort: Effort, args: argparse.Namespac
     settings = effort.settings()
     found: list[Found] = []
     began = time.monotonic()
-    async with started(case, settings, args.processes) as bench:
+    async with started(case, effort, args.processes) as bench:
         most = await capacity(bench, list(settings), effort)
         steps = list(loads(effort, most))
         print(f"{case.title}: {most:.0f} answers/s, {len(settings) - 1} settings, {len(steps)} loads", flush=True)
@@ -252,6 +260,8 @@ def cases_of(args: argparse.Namespace) -> dict[str, Case]:
 def effort_of(args: argparse.Namespace) -> Effort:
     """How much is tried: the default, or what was said instead."""
     base = QUICK if args.quick else FULL
+    copies = args.copies or base.copies
+    rounds = max(LEAST_ROUNDS, args.rounds or base.rounds)
     return Effort(
         args.sizes or base.sizes,
         args.delays or base.delays,
@@ -260,8 +270,9 @@ def effort_of(args: argparse.Namespace) -> Effort:
         base.search,
         args.window or base.window,
         base.warmup,
-        max(LEAST_ROUNDS, args.rounds or base.rounds),
+        copies * math.ceil(rounds / copies),
         base.keep,
+        copies,
     )
 
 
@@ -277,7 +288,8 @@ def main() -> None:
     parser.add_argument("--delays", type=float, nargs="+", help="delays, ms")
     parser.add_argument("--clients", type=int, nargs="*", help="closed loops")
     parser.add_argument("--rates", type=float, nargs="*", help="open loops, shares of the capacity")
-    parser.add_argument("--rounds", type=int, help="looks at each finalist, at least 3")
+    parser.add_argument("--rounds", type=int, help="looks at each finalist, at least 3, as many at each copy")
+    parser.add_argument("--copies", type=int, help="of each setting, looked at in turn")
     parser.add_argument("--window", type=float, help="s of a look in the final")
     parser.add_argument("--processes", type=int, default=max(1, min(4, (os.cpu_count() or 2) // 4)), help="of the load")
     args = parser.parse_args()
