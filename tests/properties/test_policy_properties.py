@@ -9,7 +9,7 @@ from benchmarks.policy_sim import EMPTY, FifoLane, Simulation, Triton, Workload,
 from shoal.core.adaptive import EARLY, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
 from shoal.core.cost import CostCurve
-from shoal.core.policy import Fleet, Hold, Leave, Refuse
+from shoal.core.policy import Fleet, Hold, Lane, Leave, Refuse
 from shoal.core.request import Outcome, Request
 from shoal.core.returns import SHARE
 from shoal.core.triage import MARGIN
@@ -272,6 +272,29 @@ def test_a_model_that_becomes_ten_times_slower_or_faster_is_followed_within_a_fe
     assert after.throughput > 0.9 * fresh.throughput
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(["h200", "flat", "rtx3090", "dented", "weak"]),
+    st.sampled_from([2, 5, 10, 60]),
+    st.dictionaries(st.integers(1, 64), st.floats(3e-4, 0.06), min_size=1, max_size=5),
+    st.integers(0, 100),
+)
+@example("flat", 5, {1: 0.0039, 3: 0.03125, 4: 0.03125}, 0)  # a dent that is not there
+@example("flat", 60, {2: 0.001, 3: 0.053, 4: 0.0058, 5: 0.0006}, 0)
+@example("h200", 2, {6: 0.020}, 0)  # merging looks worse than it is, and is never offered so many rows
+@example("rtx3090", 60, {1: 0.019, 4: 0.0005, 5: 0.0246}, 0)
+@example("dented", 60, {3: 0.0006, 6: 0.016}, 0)
+def test_a_profile_that_is_wrong_for_this_machine_is_unlearned(
+    name: str, count: int, wrong: dict[int, float], seed: int
+) -> None:
+    def answered(policy: Adaptive) -> float:
+        simulation = Simulation(World(curve(name), Workload("closed", count), seed=seed), policy)
+        simulation.run(40 * count)
+        return simulation.run(80 * count).throughput
+
+    assert answered(Adaptive(256, wrong)) > 0.8 * answered(Adaptive())
+
+
 @settings(deadline=None, max_examples=25)
 @given(
     st.sampled_from(["h200", "flat", "rtx3090"]),
@@ -280,10 +303,11 @@ def test_a_model_that_becomes_ten_times_slower_or_faster_is_followed_within_a_fe
     st.integers(0, 100),
 )
 @example("flat", Workload("closed", 5), {1: 0.00390625, 3: 0.03125, 4: 0.03125}, 0)
+@example("flat", Workload("volleys", 0.2), {1: 0.0001}, 1)
 def test_with_learning_frozen_at_a_wrong_curve_it_loses_to_greedy_no_more_than_the_bound_of_a_hold(
     name: str, workload: Workload, wrong: dict[int, float], seed: int
 ) -> None:
-    policy = Adaptive(256, wrong)
+    policy = Uncut(256, wrong)
     policy.curve = Frozen(256, wrong)
     policy.curve.cap = 256  # what is tested is waiting, not the size
     world = World(curve(name), workload, seed=seed)
@@ -295,6 +319,13 @@ def test_with_learning_frozen_at_a_wrong_curve_it_loses_to_greedy_no_more_than_t
     )  # merging two parts of at most 20 saves no more than the smaller costs
     assert adaptive.longest_hold <= worst_hold + SLACK
     assert adaptive.mean <= 1.1 * greedy.mean + worst_hold
+
+
+class Uncut(Adaptive):
+    """Sends two volleys together, though the older alone may look better: what is tested is waiting, not the size."""
+
+    def _oldest(self, lane: Lane, rows: int, now: float) -> int:
+        return rows
 
 
 class Frozen(CostCurve):

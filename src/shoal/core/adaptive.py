@@ -78,6 +78,7 @@ class Adaptive:
         self._returns_pay = False  # merging two lone clients pays
         self._last_deadline = -math.inf  # of all requests seen
         self._refused = 0  # since a batch left
+        self._is_trying = False  # the batch decided about is to try a size
         self._turn = 0  # batches that have left
         self._preprocess = 0.0
         self._batches = 0  # that said how long it took
@@ -112,6 +113,7 @@ class Adaptive:
         rows = lane.rows
         curve = self.curve
         cap = curve.cap
+        self._is_trying = False
         if not curve.seconds:
             return Leave(min(rows, cap), "idle")
         if now <= self._last_deadline:
@@ -122,6 +124,7 @@ class Adaptive:
         reason = "idle"
         if rows >= cap:
             if 0 < curve.beyond <= rows and self._has_time_for(curve.beyond, lane, now):
+                self._is_trying = True
                 return Leave(curve.beyond, "probe")
             reason = "full" if cap == curve.cap else "deadline"
         else:
@@ -155,8 +158,9 @@ class Adaptive:
         self._is_first = False
         self._refused = 0
         self._turn += 1
-        if batch.reason == "probe" and self.curve.beyond:
+        if self._is_trying and self.curve.beyond:
             self.curve.probed()
+        self._is_trying = False
         self._running.begin(batch, self._predict(batch.rows), fleet.size, now)
 
     def done(self, batch: Batch, now: float) -> None:

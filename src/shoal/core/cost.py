@@ -6,6 +6,8 @@ seen the curve is a straight line, and it never falls. From it follows `cap`, th
 `beyond`, a size that nobody tried and that a long queue should try once, for sizes between may be slow by themselves.
 What slows all sizes alike, such as a neighbour on the same cores, is kept apart from them as `pace`: it passes, and a
 size that was not tried meanwhile must not be remembered as slow.
+A profile says what sizes took elsewhere or long ago. It may promise and not forbid: a size not met here counts where it
+is better than those that were met make it look, at the speed met here; one that looks worse is tried like any other.
 The curve owns no clock; what is told late is learned late.
 """
 
@@ -13,6 +15,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 COLD_CAP: Final = 8  # rows per batch until anything is known
@@ -38,23 +41,25 @@ TRUSTED: Final = 3  # batches of a size before it has a say
 APART: Final = 0.95  # of the time together, what rows must take one after the other to be parted
 PROBES: Final = 6  # batches sent to try a size: where they taught nothing it cannot be had, for memory or failures
 HOPE: Final = 0.5  # of the best rows a second that the largest size must reach for larger ones to be worth a try
+AGREES: Final = 1.25  # times what a profile says that a batch may take, or the other way about, and bear it out
 
 
 class Point:
     """What is known of one size."""
 
-    __slots__ = ("rows", "samples", "seconds", "seen")
+    __slots__ = ("needed", "rows", "samples", "seconds", "seen")
 
     def __init__(self, rows: float, seconds: float, samples: float) -> None:
         self.rows = rows  # the mean of the sizes seen under this key
         self.seconds = seconds
         self.samples = samples  # ages, so not a whole number
         self.seen = round(samples)
+        self.needed = TRUSTED
 
     @property
     def is_trusted(self) -> bool:
         """Whether it was seen more often than a device needs to get ready for a new size."""
-        return self.seen >= TRUSTED
+        return self.seen >= self.needed
 
     def add(self, rows: int, seconds: float) -> None:
         """Move the means towards a sample; of the first few the fastest counts."""
@@ -87,6 +92,7 @@ class CostCurve:
         self.pace = 1.0  # how many times slower all sizes are now than their points say
         self._fitted_pace = 1.0
         self._points: dict[int, Point] = {}
+        self._prior: dict[int, Point] = {}  # what the profile says of sizes not met yet
         self._probes: dict[int, int] = {}  # by key: how often a size was tried so
         self._first = list(range(EXACT + 1))  # how many of so few rows leave first
         self._least = [0.0] * (EXACT + 1)  # seconds for so few, parted where that is shorter
@@ -95,8 +101,8 @@ class CostCurve:
         self._ratios: deque[float] = deque(maxlen=WITNESSES)
         for rows, seconds in (profile or {}).items():
             if rows >= 1 and LEAST <= seconds < math.inf:
-                self._points[key_of(rows)] = Point(rows, seconds, 3.0)
-        if self._points:
+                self._prior[key_of(rows)] = Point(rows, seconds, TRUSTED)
+        if self._prior:
             self._fit()
 
     @property
@@ -118,7 +124,8 @@ class CostCurve:
             even = min(max(even, point.seconds / SHIFT), point.seconds * SHIFT)  # one stall teaches little
         point.add(rows, even)
         self._unfitted += 1
-        if point.samples < YOUNG or self._unfitted >= REFIT_AFTER:
+        is_settled = key in self._prior and self._meets(key, point)
+        if is_settled or point.samples < YOUNG or self._unfitted >= REFIT_AFTER:
             self._fit()
         elif not 1.0 / REPACED < self.pace / self._fitted_pace < REPACED:
             self._tabulate()
@@ -154,17 +161,59 @@ class CostCurve:
 
     def profile(self) -> dict[int, float]:
         """What was learned, for showing, and for starting warm next time."""
-        return {max(1, round(self._points[key].rows)): self.pace * even for key, even in self._levels().items()}
+        points = self._known()
+        return {max(1, round(points[key].rows)): self.pace * even for key, even in levels(points).items()}
 
-    def _levels(self) -> dict[int, float]:
-        """The seconds of each size, by key, evened out so that more rows never take less time.
+    def _met(self) -> dict[int, Point]:
+        """The sizes that were run here and have a say, by key.
 
         A size that was seen once or twice has no say beside those that are trusted: a device prepares every size it has
         not met, which may take ten times as long as running it.
         """
-        keys = sorted(key for key, point in self._points.items() if point.is_trusted) or sorted(self._points)
-        points = [self._points[key] for key in keys]
-        return dict(zip(keys, never_falling([(p.seconds, p.samples) for p in points]), strict=True))
+        return {key: point for key, point in self._points.items() if point.is_trusted}
+
+    def _known(self) -> dict[int, Point]:
+        """The sizes that were met, and those that the profile makes look better than these do."""
+        met = self._met()
+        if not self._prior or not met:
+            return met or self._prior or self._points
+        usual = interpolate({max(1, round(met[key].rows)): met[key].seconds for key in sorted(met)}, self.limit)
+        promised = {
+            key: point
+            for key, point in self._prior.items()
+            if point.seconds < usual[min(self.limit, round(point.rows))]
+        }
+        return met | promised
+
+    def _meets(self, key: int, point: Point) -> bool:
+        """Whether what was met takes the place of what the profile said: the two agree, or it was met often enough."""
+        prior = self._prior[key]
+        ratio = point.seconds / prior.seconds
+        if ratio > AGREES and not point.is_trusted:
+            return False  # a device may be getting ready for it
+        if ratio > LEAP and point.needed == TRUSTED:
+            point.needed = 2 * TRUSTED  # a worker may have stood still
+            return False
+        is_first = not self._met().keys() - {key}
+        point.seen = max(point.needed, point.seen)
+        if 1.0 / AGREES <= ratio <= AGREES:
+            point.samples += prior.samples
+            point.seconds += prior.samples / point.samples * (prior.seconds - point.seconds)
+        else:
+            self._follow_profile(ratio, is_first=is_first)
+            point.seconds = prior.seconds
+        del self._prior[key]
+        return True
+
+    def _follow_profile(self, ratio: float, *, is_first: bool) -> None:
+        """Take what the profile says to last so many times longer: it may pass if nothing else is known."""
+        if is_first and 1.0 < self.pace * ratio <= PASSING:
+            for point in self._points.values():
+                point.seconds /= ratio
+            self.pace *= ratio
+        else:
+            for point in self._prior.values():
+                point.seconds = max(LEAST, point.seconds * ratio)
 
     def _follow(self, ratio: float) -> None:
         """Move the pace after a batch that took `ratio` times what was expected, as far as those before it agree."""
@@ -184,14 +233,14 @@ class CostCurve:
         pace = self.pace * factor
         self.pace = clamped(pace, PASSING)
         if self.pace != pace:
-            for point in self._points.values():
+            for point in chain(self._points.values(), self._prior.values()):
                 point.seconds = max(LEAST, point.seconds * pace / self.pace)
                 point.samples = min(point.samples, 1.0)
 
     def _fit(self) -> None:
         self._unfitted = 0
         self._tabulate()
-        for point in self._points.values():
+        for point in chain(self._points.values(), self._prior.values()):
             point.samples = max(STALE, AGEING * point.samples)
         self._choose()
 
@@ -215,24 +264,49 @@ class CostCurve:
 
     def _choose(self) -> None:
         """Pick the size of most rows a second; the largest wins a tie, the old one wins against little gain."""
-        points = self._points
-        speeds = {
-            key: points[key].speed(seconds, is_smaller=key < self._chosen) for key, seconds in self._levels().items()
-        }
+        points = self._known()
+        speeds = self._speeds(points)
         best = max(speeds, key=speeds.__getitem__)
         largest = max(speeds)  # keys grow with sizes
         if speeds[largest] >= EQUAL * speeds[best]:
             self._chosen = largest
         elif self._chosen not in speeds or speeds[best] > HYSTERESIS * speeds[self._chosen]:
             self._chosen = best
-        rows = points[self._chosen].rows
-        wanted = max(COLD_CAP, int(REACH * rows)) if self._chosen == largest else round(rows)
-        self.cap = min(self.limit, wanted)
+        self.cap = min(self.limit, max(reach(points, self._chosen), self._told()))
         self.beyond = 0
         if self._chosen != largest and speeds[largest] >= HOPE * speeds[best]:
             size = min(self.limit, max(COLD_CAP, int(REACH * points[largest].rows)))
             if key_of(size) > largest and self._probes.get(key_of(size), 0) < PROBES:
                 self.beyond = size
+
+    def _told(self) -> int:
+        """The cap that the profile calls for, if it is by a size not met yet; else 0."""
+        if not self._prior:
+            return 0
+        points = self._prior | self._met()
+        speeds = self._speeds(points)
+        best, largest = max(speeds, key=speeds.__getitem__), max(speeds)
+        best = largest if speeds[largest] >= EQUAL * speeds[best] else best
+        return reach(points, best) if best in self._prior else 0
+
+    def _speeds(self, points: Mapping[int, Point]) -> dict[int, float]:
+        """Rows a second of each size, by key, as far as they may be hoped for."""
+        return {
+            key: points[key].speed(seconds, is_smaller=key < self._chosen) for key, seconds in levels(points).items()
+        }
+
+
+def reach(points: Mapping[int, Point], chosen: int) -> int:
+    """The cap that a size calls for: itself, or more where it is the largest that is known."""
+    rows = points[chosen].rows
+    return max(COLD_CAP, int(REACH * rows)) if chosen == max(points) else round(rows)
+
+
+def levels(points: Mapping[int, Point]) -> dict[int, float]:
+    """The seconds of each size, by key, evened out so that more rows never take less time."""
+    keys = sorted(points)
+    evened = never_falling([(points[key].seconds, points[key].samples) for key in keys])
+    return dict(zip(keys, evened, strict=True))
 
 
 def clamped(factor: float, most: float) -> float:

@@ -82,6 +82,22 @@ def test_a_probe_that_teaches_nothing_is_not_repeated_for_ever() -> None:
     assert sizes == [12] * PROBES + [1, 1]
 
 
+def test_a_request_that_goes_after_many_refusals_does_not_count_as_a_size_tried() -> None:
+    server = Server(dented())
+    for _ in range(PROBES):
+        for _ in range(PROBE_AFTER):
+            server.now += 1.0
+            server.arrive(patience=0.001)
+            assert isinstance(server.decide(), Refuse)
+            server.lane.pop(1)
+        server.arrive(patience=0.001)
+        batch = server.leave()
+        assert (batch.rows, batch.reason) == (1, "probe")
+        server.end(batch, 0.0022)
+
+    assert server.policy.curve.beyond == 12
+
+
 def test_a_queue_that_singles_cannot_work_off_is_tried_in_a_size_that_nobody_tried() -> None:
     server = Server(dented())
     for _ in range(11):

@@ -191,6 +191,61 @@ def test_a_profile_with_nonsense_in_it_is_taken_without_the_nonsense() -> None:
     assert not curve.is_known
 
 
+def test_what_a_profile_says_counts_until_a_size_is_met_and_then_for_the_others_at_its_speed() -> None:
+    curve = taught(CostCurve(64), {1: 0.010, 16: 0.020, 64: 0.040})
+    warm = CostCurve(64, {1: 0.020, 16: 0.040, 64: 0.080})  # the same model where everything takes twice as long
+    warm.learn(16, 0.020)
+
+    assert warm.cap == 64
+    assert warm.seconds[1:] == pytest.approx(curve.seconds[1:], rel=0.01)
+
+
+def test_the_first_batch_of_a_size_may_be_slow_without_unsaying_the_profile() -> None:
+    curve = CostCurve(64, {1: 0.010, 16: 0.020, 64: 0.050})
+    for seconds in (0.200, 0.150):  # a device gets ready
+        curve.learn(16, seconds)
+        assert curve.seconds[16] == pytest.approx(0.020)
+    curve.learn(16, 0.021)
+
+    assert curve.seconds[16] == pytest.approx(0.020, rel=0.05)
+    assert curve.seconds[64] == pytest.approx(0.050)
+
+
+def test_a_worker_that_stood_still_thrice_does_not_unsay_the_profile_but_a_slow_machine_does() -> None:
+    curve = CostCurve(64, {1: 0.010, 16: 0.020, 64: 0.050})
+    for _ in range(3):
+        curve.learn(16, 4.0)
+    assert curve.seconds[16] == pytest.approx(0.020)
+
+    for _ in range(3):
+        curve.learn(16, 4.0)
+    assert curve.seconds[16] == pytest.approx(4.0)
+
+
+def test_a_profile_may_promise_and_not_forbid() -> None:
+    slow, fast = CostCurve(64, {1: 0.020, 4: 0.200}), CostCurve(64, {1: 0.020, 4: 0.021})
+    assert slow.cap == 1
+    for curve in (slow, fast):
+        for _ in range(3):
+            curve.learn(1, 0.020)
+
+    assert slow.cap == 8, "larger batches are tried as if nothing were known of them"
+    assert slow.first_of(4) == 4
+    assert slow.seconds[4] == pytest.approx(0.050), "half of a lone row's time is taken to be fixed"
+    assert fast.cap == 16
+    assert fast.seconds[4] == pytest.approx(0.021)
+
+
+def test_rows_are_not_parted_by_what_a_profile_says_alone() -> None:
+    curve = CostCurve(256, DENTED)
+    assert curve.first_of(2) == 2
+    for _ in range(3):
+        curve.learn(1, DENTED[1])
+        curve.learn(2, DENTED[2])
+
+    assert curve.first_of(2) == 1
+
+
 def test_total_counts_batches_of_at_most_the_cap() -> None:
     curve = taught(CostCurve(256), PEAKED)
 
