@@ -7,7 +7,8 @@ seen the curve is a straight line, and it never falls. From it follows `cap`, th
 What slows all sizes alike, such as a neighbour on the same cores, is kept apart from them as `pace`: it passes, and a
 size that was not tried meanwhile must not be remembered as slow.
 A profile says what sizes took elsewhere or long ago. It may promise and not forbid: a size not met here counts where it
-is better than those that were met make it look, at the speed met here; one that looks worse is tried like any other.
+is better than those that were met make it look, at the speed met here; one that looks worse is tried like any other,
+until the profile was right of some.
 The curve owns no clock; what is told late is learned late.
 """
 
@@ -41,6 +42,7 @@ TRUSTED: Final = 3  # batches of a size before it has a say
 APART: Final = 0.95  # of the time together, what rows must take one after the other to be parted
 PROBES: Final = 6  # batches sent to try a size: where they taught nothing it cannot be had, for memory or failures
 HOPE: Final = 0.5  # of the best rows a second that the largest size must reach for larger ones to be worth a try
+WITNESSED: Final = 2  # sizes of which a profile must be right for its warnings to count
 AGREES: Final = 1.25  # times what a profile says that a batch may take, or the other way about, and bear it out
 
 
@@ -93,6 +95,8 @@ class CostCurve:
         self._fitted_pace = 1.0
         self._points: dict[int, Point] = {}
         self._prior: dict[int, Point] = {}  # what the profile says of sizes not met yet
+        self._borne_out = 0  # sizes, not small ones, of which the profile was right
+        self._is_doubted = False  # it was wrong of one
         self._probes: dict[int, int] = {}  # by key: how often a size was tried so
         self._first = list(range(EXACT + 1))  # how many of so few rows leave first
         self._least = [0.0] * (EXACT + 1)  # seconds for so few, parted where that is shorter
@@ -109,6 +113,11 @@ class CostCurve:
     def is_known(self) -> bool:
         """Whether anything was learned yet."""
         return bool(self.seconds)
+
+    @property
+    def is_borne_out(self) -> bool:
+        """Whether the profile was right so often, and never wrong, that its warnings count as well."""
+        return self._borne_out >= WITNESSED and not self._is_doubted
 
     def learn(self, rows: int, seconds: float) -> bool:
         """Note that a batch took so long; True when the curve was fitted anew."""
@@ -177,6 +186,8 @@ class CostCurve:
         met = self._met()
         if not self._prior or not met:
             return met or self._prior or self._points
+        if self.is_borne_out:
+            return self._prior | met
         usual = interpolate({max(1, round(met[key].rows)): met[key].seconds for key in sorted(met)}, self.limit)
         promised = {
             key: point
@@ -197,9 +208,11 @@ class CostCurve:
         is_first = not self._met().keys() - {key}
         point.seen = max(point.needed, point.seen)
         if 1.0 / AGREES <= ratio <= AGREES:
+            self._borne_out += prior.rows >= COLD_CAP
             point.samples += prior.samples
             point.seconds += prior.samples / point.samples * (prior.seconds - point.seconds)
         else:
+            self._is_doubted = True
             self._follow_profile(ratio, is_first=is_first)
             point.seconds = prior.seconds
         del self._prior[key]

@@ -236,6 +236,23 @@ def test_a_profile_may_promise_and_not_forbid() -> None:
     assert fast.seconds[4] == pytest.approx(0.021)
 
 
+def test_a_profile_that_was_right_of_two_batches_is_believed_in_its_warnings_until_it_is_wrong() -> None:
+    curve = CostCurve(64, {1: 0.035, **PEAKED})
+    assert curve.cap == 32
+    curve.learn(1, 0.035)
+    curve.learn(16, 0.260)
+    assert not curve.is_borne_out
+    assert curve.cap == 64, "64 are tried, though the profile says that they are slow"
+    curve.learn(8, 0.140)
+    assert curve.is_borne_out
+    assert curve.cap == 32
+
+    for _ in range(3):
+        curve.learn(32, 0.700)
+    assert not curve.is_borne_out
+    assert curve.seconds[64] == pytest.approx(3 * 0.700 - 2 * 0.260, rel=0.01), "a straight line through what was met"
+
+
 def test_rows_are_not_parted_by_what_a_profile_says_alone() -> None:
     curve = CostCurve(256, DENTED)
     assert curve.first_of(2) == 2
