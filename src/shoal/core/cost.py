@@ -211,7 +211,7 @@ class CostCurve:
             self._borne_out += prior.rows >= COLD_CAP
             point.samples += prior.samples
             point.seconds += prior.samples / point.samples * (prior.seconds - point.seconds)
-        else:
+        elif prior.rows >= COLD_CAP or not 1.0 / SHIFT <= ratio <= SHIFT:  # of few rows, it may be what any batch costs
             self._is_doubted = True
             self._follow_profile(ratio, is_first=is_first)
             point.seconds = prior.seconds

@@ -253,6 +253,19 @@ def test_a_profile_that_was_right_of_two_batches_is_believed_in_its_warnings_unt
     assert curve.seconds[64] == pytest.approx(3 * 0.700 - 2 * 0.260, rel=0.01), "a straight line through what was met"
 
 
+def test_a_batch_that_costs_more_here_whatever_its_size_does_not_speak_against_a_profile() -> None:
+    more = 0.002  # to hand it over
+    curve = CostCurve(64, {1: 0.004, 8: 0.016, 16: 0.028, 32: 0.050, 64: 0.130})
+    for _ in range(3):
+        curve.learn(1, 0.004 + more)
+    assert curve.seconds[1] == pytest.approx(0.006)
+    for rows, seconds in ((8, 0.016), (16, 0.028)):
+        curve.learn(rows, seconds + more)
+
+    assert curve.is_borne_out
+    assert curve.cap == 32
+
+
 def test_rows_are_not_parted_by_what_a_profile_says_alone() -> None:
     curve = CostCurve(256, DENTED)
     assert curve.first_of(2) == 2
