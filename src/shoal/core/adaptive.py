@@ -253,16 +253,15 @@ class Adaptive:
         return self.returns.worth(total(rows) + total(both - rows), total(both), both - rows)
 
     def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
-        more, wait = self.volleys.usual()
-        if not more:
+        more, until = self.volleys.to_come()
+        until = min(until, lane[0].arrived + SPAN * self.curve.seconds[1])
+        if not more or until - now < MIN_HOLD:
             return None
-        rows, wait = lane.rows, min(wait, SPAN * self.curve.seconds[1])
-        if wait < MIN_HOLD:
-            return None
+        rows = lane.rows
         size = self._wanted(rows + more, fleet, now)
-        if size <= rows or not is_worth(self.curve.seconds, rows, size, wait):
+        if size <= rows or not is_worth(self.curve.seconds, rows, size, until - now):
             return None
-        return Plan(now + wait, size, "volley", lane[0].group)
+        return Plan(until, size, "volley", lane[0].group)
 
     def _plan_spacing(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         wait = self._spacing(lane.rows, fleet, now)

@@ -50,6 +50,11 @@ class Volleys:
             return 0, 0.0
         return rows, sorted([span for span, _ in self._past])[int(MOST * (count - 1))]
 
+    def to_come(self) -> tuple[int, float]:
+        """Rows that usually follow and are not here yet, and the time until which they usually are."""
+        rows, within = self.usual()
+        return max(0, rows - self._rows), self._first + within
+
 
 def is_worth(table: list[float], rows: int, joined: int, wait: float) -> bool:
     """Whether `joined - rows` later rows gain more by riding along than the `rows` here lose by waiting for them."""

@@ -267,6 +267,23 @@ def test_the_first_of_a_usual_volley_waits_for_the_rest() -> None:
     assert server.decide() == Leave(1, "volley-over")
 
 
+def test_a_volley_that_is_whole_when_it_is_looked_at_leaves() -> None:
+    server = Server(Adaptive(profile=FLAT))
+    for _ in range(20):  # always two, and the server looks when both are here
+        server.now += 1.0
+        server.arrive()
+        server.now += 0.0005
+        server.arrive()
+        server.end(server.leave())
+
+    server.now += 1.0
+    server.arrive()
+    assert isinstance(server.decide(), Hold)
+    server.now += 0.0005
+    server.arrive()
+    assert server.decide() == Leave(2, "full")
+
+
 def test_arrivals_that_are_no_volley_are_not_waited_for() -> None:
     server = Server(Adaptive(profile=FLAT))
     for _ in range(40):

@@ -21,6 +21,22 @@ def test_followers_are_counted_and_timed() -> None:
     assert within == pytest.approx(0.001)
 
 
+def test_those_of_a_volley_who_are_here_are_not_waited_for() -> None:
+    volleys = volleys_of(10)
+    volleys.opened(100.0)
+    rows, until = volleys.to_come()
+    assert rows == 10
+    assert until == pytest.approx(100.001)
+
+    for step in range(4):
+        volleys.followed(1, 100.0 + 0.0001 * step, 0.01)
+    assert volleys.to_come() == (6, until), "the time counts from the first, whoever is here"
+
+    for step in range(20):
+        volleys.followed(1, 100.0005 + 0.0001 * step, 0.01)
+    assert volleys.to_come()[0] == 0
+
+
 def test_a_few_volleys_are_no_custom() -> None:
     assert volleys_of(10, ENOUGH).usual() == (0, 0.0)  # the last one is not over
     assert volleys_of(10, ENOUGH + 1).usual()[0] == 10
