@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 
 from shoal import heap, logs
-from shoal.alarm import LoopAlarm
+from shoal.alarm import Bell, LoopAlarm
 from shoal.apis import Apis
 from shoal.archive.intake import Intake
 from shoal.board import Board
@@ -68,6 +68,7 @@ class App:
         self.archives = archives
         self.deployment = deployment or Deployment(server=config)
         self.clock = MonotonicClock()
+        self.bell = Bell(self.clock)
         self.arena = arena_of(config)
         self.crew = Crew(config, self.arena) if config.frontends > 1 else None
         self.budget = Budget(config.body_memory)
@@ -118,6 +119,7 @@ class App:
     async def start(self) -> None:
         """Bind the listeners and load the models; what fails undoes the rest and is raised."""
         startup = Startup(self.intake, self.repository, self.rollouts, self.watch)
+        self.bell.start()
         try:
             await self.apis.start()
             await startup.load(self.models, self.archives)
@@ -158,6 +160,7 @@ class App:
             self.arena.close()
         self.apis.close()
         await asyncio.to_thread(self.intake.close)
+        self.bell.stop()
 
     def _restricted(self, config: ModelConfig) -> ModelConfig:
         """Give a model's workers the user and the limits of the server where it has none of its own."""
@@ -170,7 +173,7 @@ class App:
         self.measuring.watch(stats)
         if config.interface is not None:
             self.v2.watch(stats)
-        alarm = LoopAlarm(asyncio.get_running_loop(), self.clock)
+        alarm = LoopAlarm(asyncio.get_running_loop(), self.clock, self.bell)
         if config.backend == "ensemble":
             return self.v2.ensemble(config, stats, alarm)
         batcher = batcher_for(

@@ -1,9 +1,14 @@
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
-from shoal.alarm import LoopAlarm
+import pytest
+import uvloop
+
+from shoal.alarm import EARLY, NEAR, Bell, LoopAlarm
+from shoal.clock import MonotonicClock
 
 
 class Handle:
@@ -70,6 +75,8 @@ def test_a_time_is_kept_until_another_is_set() -> None:
 
     clock.time = 100.2
     loop.live()[0].call()
+    assert not rings, "what came at the same moment is looked at first"
+    loop.ready.pop()()
     assert rings == [100.2]
 
 
@@ -89,3 +96,103 @@ def test_the_same_time_can_be_asked_for_again_after_it_rang() -> None:
     alarm.at(100.5)
 
     assert len(loop.timers) == 2
+
+
+async def near(times: list[float]) -> list[float]:
+    """Ask an alarm with a bell for each of these seconds from now in turn; by how much each rang late."""
+    clock = MonotonicClock()
+    bell = Bell(clock)
+    bell.start()
+    rang: asyncio.Queue[float] = asyncio.Queue()
+    alarm = LoopAlarm(asyncio.get_running_loop(), clock, bell)
+    alarm.connect(rang.put_nowait)
+    late = []
+    for seconds in times:
+        time = clock.now() + seconds
+        alarm.at(time)
+        late.append(await asyncio.wait_for(rang.get(), 10.0) - time)
+    bell.stop()
+    assert rang.empty(), "each rings once"
+    return late
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_near_time_never_rings_before_it(loop_factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        late = runner.run(near([0.0001, 0.0004, 0.0012, -1.0, 0.0004, 2 * NEAR, 0.0002]))
+
+    assert min(late) >= -EARLY, "loops alone ring up to half a millisecond before, and are asked again and again"
+
+
+def test_of_several_alarms_each_rings_at_its_time() -> None:
+    async def run() -> list[tuple[str, float]]:
+        clock = MonotonicClock()
+        bell = Bell(clock)
+        bell.start()
+        rings: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+        begin = clock.now()
+
+        def note(name: str, now: float) -> None:
+            rings.put_nowait((name, now - begin))
+
+        alarms = {name: LoopAlarm(asyncio.get_running_loop(), clock, bell) for name in ("late", "early", "never")}
+        for name, alarm in alarms.items():
+            alarm.connect(partial(note, name))
+        alarms["never"].at(begin + 0.001)
+        alarms["late"].at(begin + 0.02)
+        alarms["early"].at(begin + 0.01)
+        alarms["never"].at(math.inf)
+        found = [await asyncio.wait_for(rings.get(), 10.0) for _ in range(2)]
+        bell.stop()
+        assert rings.empty()
+        return found
+
+    rings = asyncio.run(run())
+
+    assert [name for name, _ in rings] == ["early", "late"]
+    assert all(now >= time - EARLY for (_, now), time in zip(rings, (0.01, 0.02), strict=True))
+
+
+def test_an_alarm_that_fails_does_not_silence_the_others() -> None:
+    async def run() -> list[str]:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        clock = MonotonicClock()
+        bell = Bell(clock)
+        bell.start()
+        rings: asyncio.Queue[str] = asyncio.Queue()
+
+        def fail() -> None:
+            rings.put_nowait("fails")
+            raise RuntimeError("on purpose")
+
+        time = clock.now() + 0.001
+        bell.at(time, fail)
+        bell.at(time, partial(rings.put_nowait, "rings"))
+        found = [await asyncio.wait_for(rings.get(), 10.0) for _ in range(2)]
+        bell.stop()
+        return found
+
+    assert asyncio.run(run()) == ["fails", "rings"]
+
+
+def test_a_time_that_becomes_far_is_taken_from_the_bell() -> None:
+    loop, clock, rings = Loop(), Clock(), cast(list[float], [])
+    asked: list[float] = []
+
+    class Remembers(Bell):
+        def at(self, time: float, call: Callable[[], None]) -> None:
+            asked.append(time)
+
+    alarm = LoopAlarm(cast(asyncio.AbstractEventLoop, cast(Any, loop)), clock, Remembers(clock))
+    alarm.connect(rings.append)
+    alarm.at(100.01)
+    assert (asked, loop.live()) == ([100.01], [])
+
+    alarm.at(100.0 + 2 * NEAR)
+    assert asked == [100.01, math.inf]
+    assert len(loop.live()) == 1
+
+    alarm.at(100.02)
+    assert asked == [100.01, math.inf, 100.02]
+    assert not loop.live()

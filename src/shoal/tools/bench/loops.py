@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Iterator
 from random import Random
 
+from shoal.timer import Timer
 from shoal.tools.bench import arrivals
 from shoal.tools.bench.connection import Connection
 from shoal.tools.bench.messages import Load
 from shoal.tools.bench.recorder import Recorder
 from shoal.tools.bench.rpc_connection import RpcConnection
-from shoal.tools.bench.timer import Timer
 from shoal.tools.calls import reason
 
 Link = Connection | RpcConnection

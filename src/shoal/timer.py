@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import math
 import os
 import sys
 import time
@@ -28,6 +29,7 @@ class Timer:
         self._ring = ring
         self._fd = -1
         self._library = ctypes.CDLL(None, use_errno=True)
+        self._setting = _Setting()
         self._handle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -38,20 +40,26 @@ class Timer:
             asyncio.get_running_loop().add_reader(self._fd, self._rang)
 
     def at(self, moment: float) -> None:
-        """Ring at this moment of the monotonic clock, instead of any before."""
+        """Ring at this moment of the monotonic clock, instead of any before; `inf` is never."""
         if self._fd < 0:
             if self._handle is not None:
                 self._handle.cancel()
-            self._handle = asyncio.get_running_loop().call_later(max(0.0, moment - time.monotonic()), self._ring)
+                self._handle = None
+            if moment < math.inf:
+                delay = max(0.0, moment - time.monotonic())
+                self._handle = asyncio.get_running_loop().call_later(delay, self._ring)
             return
-        nanoseconds = max(1, int(moment * 1e9))
-        setting = _Setting(_Timespec(0, 0), _Timespec(*divmod(nanoseconds, 1_000_000_000)))
-        self._library.timerfd_settime(self._fd, TFD_TIMER_ABSTIME, ctypes.byref(setting), None)
+        value = self._setting.value
+        value.seconds, value.nanoseconds = (
+            divmod(max(1, int(moment * 1e9)), 1_000_000_000) if moment < math.inf else (0, 0)
+        )
+        self._library.timerfd_settime(self._fd, TFD_TIMER_ABSTIME, ctypes.byref(self._setting), None)
 
     def stop(self) -> None:
         """Give it back."""
         if self._handle is not None:
             self._handle.cancel()
+            self._handle = None
         if self._fd >= 0:
             asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)
