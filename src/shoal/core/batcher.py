@@ -26,6 +26,8 @@ class WaitUntil:
 class Queue(Protocol):
     """What waits for one model, in the order it will leave."""
 
+    limit: int  # requests
+
     def __len__(self) -> int: ...
 
     def add(self, request: Request, retry_after: Callable[[], float]) -> LeavingLane:

@@ -97,7 +97,7 @@ class Scheduler:
         self._begun: dict[str, dict[Batch, None]] = {}  # those that have, of instances that have any; ordered sets
         self._instances: dict[str, Instance] = {}
         self._retiring: dict[str, Callable[[], None]] = {}
-        self._is_full = False  # the last who came made a batch full
+        self._is_ripe = False  # the last who came made a batch full, or came as a hold was over and rides along
         self._due = math.inf  # when what waits should be looked at again, if somebody comes
         self._change = Change()
         self._failed = 0  # of those that failed while they waited, counted so far
@@ -125,9 +125,10 @@ class Scheduler:
         """Take the request, or raise QueueFull or Poisoned and take nothing."""
         if self.poison.blamed:
             self._check_content(request, now)
-        if (self._is_full or now >= self._due) and not self._change.depth:
+        queue = self.batcher.queue
+        if (self._is_ripe or (now >= self._due and len(queue) >= queue.limit)) and not self._change.depth:
             self.feed(now)  # the end of a turn in which many are received may be far
-        self._is_full = self.batcher.offer(request, now)
+        self._is_ripe = self.batcher.offer(request, now) or now >= self._due
         self.alarm.soon()
 
     def withdraw(self, request: Request, now: float) -> None:
@@ -268,7 +269,7 @@ class Scheduler:
         with self._change:
             batcher = self.batcher
             batcher.expire(now)
-            self._is_full = False
+            self._is_ripe = False
             wake = math.inf
             for instance_id in self._held if not self._begun else self._least_begun():
                 if not self._held[instance_id] and instance_id not in self._retiring:

@@ -11,6 +11,8 @@ from shoal.core.request import Request
 class Waiting(Protocol):
     """What waits for one model, as far as the loop has to know."""
 
+    limit: int  # requests
+
     def __len__(self) -> int: ...
 
     def next_deadline(self) -> float:

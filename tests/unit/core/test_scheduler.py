@@ -47,9 +47,27 @@ def test_a_hold_that_ends_in_a_long_turn_ends_then() -> None:
     assert instance.batches == []
     bench.now = 0.6
     bench.offer(third := ask())
+    assert instance.batches == [], "whoever comes as it ends rides along"
+    bench.offer(fourth := ask())
+
+    assert [list(batch.requests) for batch in instance.batches] == [[first, second, third]]
+    assert fourth.batch is None
+
+
+def test_a_hold_that_is_over_makes_room_in_a_full_queue() -> None:
+    bench = Bench(Scripted(Hold(0.5, "scripted")), limit=2)
+    instance = bench.join()
+    bench.offer(first := ask(), second := ask())
+    bench.feed()
+    with pytest.raises(QueueFull):
+        bench.offer(ask())
+    bench.now = 0.6
+    bench.offer(third := ask())
 
     assert [list(batch.requests) for batch in instance.batches] == [[first, second]]
     assert third.batch is None
+    assert not third.has_ended
+    assert bench.alarm.is_due
 
 
 def test_what_is_full_while_no_instance_is_free_is_looked_at_once() -> None:

@@ -92,7 +92,7 @@ def test_ids_have_the_type_that_the_model_takes(kind: str, good: int | str, bad:
 
 def test_the_models_queue_is_bounded() -> None:
     server = Server(direct(1))
-    server.batcher.queue.limit = 2  # type: ignore[union-attr]
+    server.batcher.queue.limit = 2
     server.follow(1, START)
     server.follow(1)
     server.follow(2, START)
