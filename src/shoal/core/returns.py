@@ -27,10 +27,10 @@ BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
 FAR_BEHIND: Final = 2.0  # and many
 WORTH: Final = 1.08  # times what gets done while all are waited for that must get done with some left behind
 GOOD: Final = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
-SPARE: Final = 1.25  # how much longer than the longest return counted on
+SPARE: Final = 2.0  # times the longest return counted on: one who is late by little more would cost a whole batch
 STRANGE: Final = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
 MIN_HOLD: Final = 100e-6  # seconds; an event loop cannot time less, so for models this cheap nothing is held
-TICK: Final = 0.5e-3  # seconds an event loop's timer is late on average; loops count whole milliseconds
+TICK: Final = 0.5e-3  # seconds a hold may end late on average: loops without a better timer count whole milliseconds
 
 
 class Group:

@@ -6,7 +6,7 @@ from benchmarks.policy_sim import EMPTY, Simulation, Workload, World, curve
 from shoal.core.adaptive import Adaptive
 from shoal.core.policy import Fixed
 from shoal.core.request import Request
-from shoal.core.returns import CONNECTIONS, HISTORY, SILENCE, Returns, hold_for, hold_for_most
+from shoal.core.returns import CONNECTIONS, HISTORY, SHARE, SILENCE, Returns, hold_for, hold_for_most
 from tests.unit.core.adaptive_server import ignore
 
 
@@ -93,7 +93,14 @@ def test_one_late_client_of_many_is_left_behind() -> None:
 
 
 def test_a_few_clients_are_waited_for_until_the_last() -> None:
-    assert with_one_late(5).worth(apart=0.045, joint=0.025, riders=4) == pytest.approx(0.015)
+    assert with_one_late(5).worth(apart=0.045, joint=0.025, riders=4) == pytest.approx(SHARE * 0.020)
+
+
+def test_one_who_is_later_than_ever_is_waited_for_as_long_again() -> None:
+    usual = [0.0006] * HISTORY
+
+    assert hold_for(usual, apart=0.0105, joint=0.0055, riders=1, strangers=0.0).seconds == pytest.approx(0.0012)
+    assert hold_for(usual, apart=0.0065, joint=0.0055, riders=1, strangers=0.0).seconds == pytest.approx(SHARE * 0.001)
 
 
 def test_until_enough_groups_came_back_all_of_them_are_waited_for() -> None:
@@ -103,7 +110,7 @@ def test_until_enough_groups_came_back_all_of_them_are_waited_for() -> None:
         for client in range(50):
             returns.arrived(client, 0.06 * number + (0.012 if client == 49 else 0.001), soon=0.1)
 
-    assert returns.worth(apart=0.045, joint=0.025, riders=49) == pytest.approx(0.015)
+    assert returns.worth(apart=0.045, joint=0.025, riders=49) == pytest.approx(SHARE * 0.020)
 
 
 def test_what_those_left_behind_do_not_save_counts() -> None:
