@@ -296,22 +296,28 @@ class Simulation:
             self._come_again(request)
 
     def _send(self, decision: Leave) -> None:
+        batch = self._made_of(decision)
+        batch.instance = self._idle.pop()
+        self.fleet.idle -= 1
+        self.policy.sent(batch, self.fleet, self.now)
+        self._at(self.now + self.take(self.world.seconds[batch.rows]), lambda: self._done(batch))
+
+    def _made_of(self, decision: Leave) -> Batch:
         if self._held_since is not None:
             self._longest_hold = max(self._longest_hold, self.now - self._held_since)
             self._held_since = None
         self._made += 1
-        largest = len(self.world.seconds) - 1
-        batch = Batch(self._made, self.lane.pop(min(decision.rows, largest)), decision.reason, self.now)
-        batch.instance = self._idle.pop()
-        self.fleet.idle -= 1
+        rows = min(decision.rows, len(self.world.seconds) - 1)
         self.reasons[decision.reason] = self.reasons.get(decision.reason, 0) + 1
-        self.policy.sent(batch, self.fleet, self.now)
-        self._at(self.now + self.take(self.world.seconds[min(batch.rows, largest)]), lambda: self._done(batch))
+        return Batch(self._made, self.lane.pop(rows), decision.reason, self.now)
 
     def _done(self, batch: Batch) -> None:
         batch.stages = Stages()
         self._idle.append(batch.instance)
         self.fleet.idle += 1
+        self._answer(batch)
+
+    def _answer(self, batch: Batch) -> None:
         self.batches.append(batch.rows)
         self.policy.done(batch, self.now)
         for request in batch.requests:
@@ -321,12 +327,16 @@ class Simulation:
     def _come_again(self, request: Request) -> None:
         client = request.client
         if isinstance(client, int):
-            think = self.world.workload.think
-            pause = self._client.expovariate(1 / think) if think else 0.0
-            back = TURNAROUND * (0.5 + self._client.expovariate(2.0))
-            if self.world.workload.kind == "late" and self._client.random() < LATE:
-                back += self._client.uniform(*LATE_BY)
-            self._at(self.now + pause + back, lambda: self._arrive(client))
+            self._at(self.now + self._back(), lambda: self._arrive(client))
+
+    def _back(self) -> float:
+        """Seconds until a client that is answered asks again."""
+        think = self.world.workload.think
+        pause = self._client.expovariate(1 / think) if think else 0.0
+        back = TURNAROUND * (0.5 + self._client.expovariate(2.0))
+        if self.world.workload.kind == "late" and self._client.random() < LATE:
+            back += self._client.uniform(*LATE_BY)
+        return pause + back
 
     def _sleep(self, until: float) -> None:
         if self.world.tick:

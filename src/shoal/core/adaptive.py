@@ -32,7 +32,7 @@ from shoal.core.cuts import GAP, Load, even_share, oldest_first
 from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
-from shoal.core.running import HandOver, Running
+from shoal.core.running import Edges, HandOver, Running
 from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
 from shoal.core.triage import MARGIN, is_hopeless, triage
 from shoal.core.volleys import Volleys, is_worth
@@ -45,7 +45,6 @@ CHEAP: Final = 0.25e-3  # seconds; so short a batch is not split: each batch mor
 TINY: Final = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
 EARLY: Final = 1e-6  # seconds; a timer that rings this much before its time has rung
 LEAD: Final = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
-STAGE_WEIGHT: Final = 0.05  # what the newest preprocess time counts for, once there were enough
 PROBE_AFTER: Final = 8  # refusals without a batch, after which one leaves although it looks too late
 
 
@@ -80,8 +79,9 @@ class Adaptive:
         self._refused = 0  # since a batch left
         self._is_trying = False  # the batch decided about is to try a size
         self._turn = 0  # batches that have left
-        self._preprocess = 0.0
-        self._batches = 0  # that said how long it took
+        self._edges = Edges()
+        self._is_late = False  # what waits was to be sent ahead, and the batch before it ended sooner
+        self._ahead_of: int | None = None  # the batch that what waits is to be sent ahead of
 
     @property
     def enough(self) -> int:
@@ -140,17 +140,20 @@ class Adaptive:
         return Leave(count, reason if count == most else "oldest")
 
     def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
-        """At once when the lane fills a batch or nobody else comes, else to be preprocessed as the running one ends."""
+        """At once when the lane fills a batch or nobody else comes, else ready as the running one's inference ends."""
         runs = self._running.of(instance)
+        self._ahead_of = None
         if not runs or not self.curve.seconds:
             return None
         if lane.rows >= self.curve.cap:
             return now
-        if len(runs) > 1 or self._merge_beats_overlap(lane.rows, runs[0].rows):
+        run = runs[0]
+        if len(runs) > 1 or self._merge_beats_overlap(lane.rows, run.rows):
             return None
         if self._is_loop and not self.returns.expected() and self._is_everybody_here(lane):
             return now
-        return max(now, runs[0].end - self._preprocess - LEAD)
+        self._ahead_of = run.number
+        return max(now, run.end - self._edges.after(run.rows) - self._edges.before(lane.rows) - LEAD)
 
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
         """Predict when the instance will be free."""
@@ -160,12 +163,13 @@ class Adaptive:
         self._turn += 1
         if self._is_trying and self.curve.beyond:
             self.curve.probed()
-        self._is_trying = False
+        self._is_trying = self._is_late = False
         self._running.begin(batch, self._predict(batch.rows), fleet.size, now)
 
     def done(self, batch: Batch, now: float) -> None:
         """Learn what the batch cost and whom to expect back; a failed batch teaches nothing."""
         self._plan = None
+        self._is_late = batch.number == self._ahead_of
         took, is_alone = self._running.end(batch, now)
         stages = batch.stages
         if stages is None:
@@ -175,8 +179,7 @@ class Adaptive:
             took = self._hand_over.cost(took, inside)
         elif inside:  # it overlapped the batch before: its longest stage at least was its own, at most all of them
             took = min(max(took, stages.preprocess, stages.inference, stages.postprocess), inside)
-        self._batches += 1
-        self._preprocess += max(STAGE_WEIGHT, 1 / self._batches) * (stages.preprocess - self._preprocess)
+        self._edges.learn(batch.rows, stages)
         if batch.rows and self.curve.learn(batch.rows, took):
             self._is_loop = self.returns.is_loop()
             self._returns_pay = self._return_wait(1, 2) > 0.0
@@ -227,7 +230,7 @@ class Adaptive:
     def _look(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         """Find a reason to hold."""
         is_first, self._is_first = self._is_first, False
-        plan = self._plan_return(lane, fleet, now)
+        plan = None if self._is_late else self._plan_return(lane, fleet, now)
         if plan is None and is_first:
             plan = self._plan_volley(lane, fleet, now)
         if plan is None and fleet.size > 1:
@@ -276,12 +279,13 @@ class Adaptive:
         return wait if wait > max(MIN_HOLD, LEAST_SPACING * table[1]) else 0.0
 
     def _merge_beats_overlap(self, rows: int, running: int) -> bool:
-        """Whether holding for the running batch's clients saves more than preprocessing during it."""
+        """Whether holding for the running batch's clients saves more than the edges that would overlap."""
         both = rows + running
         if not self._is_loop or self._return_wait(rows, both) <= 0.0:
             return False
         total = self.curve.total
-        return total(rows) + total(running) - total(both) > self._preprocess
+        overlap = self._edges.before(rows) + self._edges.after(running)
+        return total(rows) + total(running) - total(both) > overlap
 
     def _is_everybody_here(self, lane: Lane) -> bool:
         """Whether all clients that are known wait or run: connections of a pool come back as well, and others too."""

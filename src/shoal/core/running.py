@@ -1,8 +1,11 @@
 """Running: which batches are on their way through which instance, and when each should be done."""
 
 from dataclasses import dataclass
+from typing import Final
 
-from shoal.core.batch import Batch
+from shoal.core.batch import Batch, Stages
+
+KEEPS: Final = 0.95  # what the batches so far count for when another one tells its stages
 
 
 @dataclass(slots=True)
@@ -65,6 +68,27 @@ class Running:
     def ends(self) -> list[tuple[float, int]]:
         """Give (when it should be free, rows until then) of every instance that runs something."""
         return [(runs[-1].end, sum([run.rows for run in runs])) for runs in self._runs.values()]
+
+
+class Edges:
+    """What batches do before and after their inference, while the one before or the next may have its own."""
+
+    def __init__(self) -> None:
+        self._before = self._after = self._rows = 0.0
+
+    def learn(self, rows: int, stages: Stages) -> None:
+        """Note how long a batch took; many rows say more than a few."""
+        self._before = KEEPS * self._before + stages.preprocess
+        self._after = KEEPS * self._after + stages.postprocess
+        self._rows = KEEPS * self._rows + rows
+
+    def before(self, rows: int) -> float:
+        """How long so many rows take to be ready for inference."""
+        return self._before * rows / self._rows if self._rows else 0.0
+
+    def after(self, rows: int) -> float:
+        """How long it takes from the end of their inference until they are answered."""
+        return self._after * rows / self._rows if self._rows else 0.0
 
 
 class HandOver:

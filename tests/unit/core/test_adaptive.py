@@ -465,6 +465,48 @@ def test_a_second_batch_is_sent_in_time_for_its_preprocessing(batches: int) -> N
     assert opens == pytest.approx(began + server.policy.curve.seconds[1] - 0.004 - LEAD, abs=1e-5)
 
 
+def test_a_second_batch_is_ready_when_the_inference_before_it_ends() -> None:
+    server = Server(Adaptive(limit=8, profile={1: 0.020, 8: 0.030}))
+    for _ in range(200):
+        server.now += 1.0
+        for _ in range(4):
+            server.arrive()
+        server.end(server.leave(), stages=Stages(preprocess=0.004, postprocess=0.006))
+    for _ in range(4):
+        server.arrive()
+    began = server.now
+    server.leave()
+    server.arrive()
+    server.arrive()
+    opens = server.policy.ahead(server.lane, "0", server.now)
+
+    ends = began + server.policy.curve.seconds[4] - 0.006  # four rows' answers are written while two are run
+    assert opens == pytest.approx(ends - 0.002 - LEAD, abs=1e-5)
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_what_was_to_be_sent_ahead_of_a_batch_that_ended_sooner_is_not_held(is_planned: bool) -> None:
+    server = Server(Adaptive(profile={1: 0.010, 2: 0.015, 4: 0.020, 8: 0.025}))
+    for clients, preprocess in [(2, 0.012)] * 40 + [(5, 0.030)] * 40:
+        server.now += 0.0003
+        for client in range(clients):
+            server.arrive(client)
+        server.end(server.leave_when_due(), stages=Stages(preprocess=preprocess))
+    server.now += 0.0003
+    server.arrive(0)
+    server.arrive(1)
+    first = server.leave_when_due()
+    server.arrive(2)
+    server.arrive(3)
+    if is_planned:
+        opens = server.policy.ahead(server.lane, "0", server.now)
+        assert opens is not None
+        assert opens > server.now
+    server.end(first, took=0.002)
+
+    assert isinstance(server.decide(), Leave if is_planned else Hold)
+
+
 def test_a_second_batch_is_sent_at_once_when_nobody_else_is_expected_back() -> None:
     server = answered({1: 0.010, 2: 0.0199, 4: 0.040, 8: 0.080}, back=2)  # a batch saves nothing
     server.leave()

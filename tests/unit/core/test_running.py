@@ -1,6 +1,27 @@
 import pytest
 
-from shoal.core.running import HandOver
+from shoal.core.batch import Stages
+from shoal.core.running import Edges, HandOver
+
+
+def test_the_edges_of_a_batch_grow_with_its_rows() -> None:
+    edges = Edges()
+    assert edges.before(8) == edges.after(8) == 0.0
+
+    for rows in (100, 400, 50):
+        edges.learn(rows, Stages(0.001 * rows, 0.5, 0.002 * rows))
+
+    assert edges.before(10) == pytest.approx(0.010)
+    assert edges.after(10) == pytest.approx(0.020)
+
+
+def test_what_a_lone_row_costs_says_little_about_many() -> None:
+    edges = Edges()
+    for _ in range(20):
+        edges.learn(1, Stages(0.002, 0.5, 0.0))
+        edges.learn(100, Stages(0.100, 0.5, 0.0))
+
+    assert edges.before(100) == pytest.approx(0.100, rel=0.05)
 
 
 def test_the_usual_way_belongs_to_the_cost_of_a_batch() -> None:
