@@ -20,6 +20,15 @@ QUICK = ("-c", "4", "--instances", "1", "--delays", "2", *LOOK)
 ONE = ("--batch-sizes", "1", "--workers", "1")
 MARK = "TUNE_TEST_MARK"
 pytestmark = pytest.mark.timeout(300)
+STUMBLES = """import time
+calls = 0
+def predict(items):
+    global calls
+    calls += 1
+    if calls == 2:  # the first of the load: before it one request is tried
+        time.sleep(2)
+    return items
+"""
 SLEEPER = "import time\ndef predict(items):\n    time.sleep(0.02 * len(items))\n    return items\n"
 
 
@@ -88,6 +97,14 @@ def test_workers_that_pay_are_found_and_written_with_a_picture(tmp_path: Path, m
     assert "<svg" in (tmp_path / "r.html").read_text()
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     eventually(lambda: not left_behind(mark), "no server and no load process is left")
+
+
+def test_a_server_that_stood_still_for_one_look_is_asked_again(tmp_path: Path) -> None:
+    (tmp_path / "stumbles.py").write_text(STUMBLES)
+
+    done = run(tmp_path, "stumbles.py", "-i", "1", *QUICK, "--batch-sizes", "1", "--workers", "1", "-g", "p99=5s")
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_default_with_nothing_beside_it_is_left_alone(tmp_path: Path) -> None:
