@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from statistics import median
 
 from rich.progress import track
 
@@ -67,10 +68,7 @@ def found(shape: str, load: Workload, policy: Callable[[], Policy]) -> Found:
         simulation = StagedSimulation(world(shape, load, seed), policy())
         simulation.run(requests)
         reports.append(simulation.run(requests))
-    middle = len(SEEDS) // 2
-    return Found(
-        sorted(report.throughput for report in reports)[middle], sorted(report.p99 for report in reports)[middle]
-    )
+    return Found(median(report.throughput for report in reports), median(report.p99 for report in reports))
 
 
 def main() -> None:

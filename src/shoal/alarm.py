@@ -5,11 +5,10 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from shoal.clock import Clock
+from shoal.clock import EARLY, Clock
 from shoal.timer import Timer
 
 NEAR: Final = 0.05  # seconds; what is later than this may be late by a millisecond, as loops' own timers are
-EARLY: Final = 1e-6  # seconds; a timer that rings this much before its time has rung
 
 
 class Bell:
@@ -32,6 +31,7 @@ class Bell:
     def stop(self) -> None:
         """Never ring again."""
         self._times.clear()
+        self._next = math.inf
         self._timer.stop()
 
     def at(self, time: float, call: Callable[[], None]) -> None:

@@ -1,7 +1,9 @@
 """The only file that reads the time: seconds on a clock that never goes back."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+EARLY: Final = 1e-6  # seconds; a timer that rings this much before its time has rung
 
 
 class Clock(Protocol):

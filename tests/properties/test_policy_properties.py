@@ -6,7 +6,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.policy_sim import EMPTY, FifoLane, Simulation, Triton, Workload, World, curve
-from shoal.core.adaptive import EARLY, SPAN, Adaptive
+from shoal.clock import EARLY
+from shoal.core.adaptive import SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
 from shoal.core.cost import CostCurve
 from shoal.core.policy import Fleet, Hold, Lane, Leave, Refuse

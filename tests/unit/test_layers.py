@@ -63,20 +63,8 @@ LAYERS: dict[str, set[str] | None] = {
     "embedded": {"core", "alarm", "clock", "errors", "payload", "telemetry", "config"},
     # a profile is a bare worker; the doctor reads what the servers read, by the same rules; gRPC loads need HTTP/2
     "tools": {
-        *(
-            "archive",
-            "config",
-            "errors",
-            "frontend",
-            "payload",
-            "redact",
-            "timer",
-            "triton",
-            "upstream",
-            "version",
-            "wire",
-        ),
-        "worker",
+        *("archive", "config", "errors", "frontend", "payload", "redact", "triton", "upstream", "version", "wire"),
+        *("timer", "worker"),
     },
     "testing": EVERYTHING,
     "app": EVERYTHING,

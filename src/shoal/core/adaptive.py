@@ -26,6 +26,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from shoal.clock import EARLY
 from shoal.core.batch import Batch
 from shoal.core.cost import CostCurve
 from shoal.core.cuts import GAP, Load, even_share, oldest_first
@@ -43,7 +44,6 @@ RATE_OVER: Final = 8.0  # times t(1): the arrival rate is taken over about this 
 LEAST_SPACING: Final = 0.02  # times t(1): shorter spacing is not worth a timer
 CHEAP: Final = 0.25e-3  # seconds; so short a batch is not split: each batch more costs the front process about as much
 TINY: Final = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
-EARLY: Final = 1e-6  # seconds; a timer that rings this much before its time has rung
 LEAD: Final = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
 PROBE_AFTER: Final = 8  # refusals without a batch, after which one leaves although it looks too late
 
@@ -256,8 +256,7 @@ class Adaptive:
         return self.returns.worth(total(rows) + total(both - rows), total(both), both - rows)
 
     def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
-        more, until = self.volleys.to_come()
-        until = min(until, lane[0].arrived + SPAN * self.curve.seconds[1])
+        more, until = self.volleys.to_come(SPAN * self.curve.seconds[1])
         if not more or until - now < MIN_HOLD:
             return None
         rows = lane.rows

@@ -50,10 +50,10 @@ class Volleys:
             return 0, 0.0
         return rows, sorted([span for span, _ in self._past])[int(MOST * (count - 1))]
 
-    def to_come(self) -> tuple[int, float]:
-        """Rows that usually follow and are not here yet, and the time until which they usually are."""
+    def to_come(self, span: float) -> tuple[int, float]:
+        """Rows that usually follow and are not here yet, and the time until which they usually are, within `span`."""
         rows, within = self.usual()
-        return max(0, rows - self._rows), self._first + within
+        return max(0, rows - self._rows), self._first + min(within, span)
 
 
 def is_worth(table: list[float], rows: int, joined: int, wait: float) -> bool:

@@ -3,6 +3,8 @@ import math
 import pytest
 
 from benchmarks.policy_sim import CURVES_MS, Simulation, Triton, Workload, World, curve
+from benchmarks.staged import Alone, world
+from benchmarks.staged_sim import StagedSimulation
 from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
 from shoal.core.cost import PROBES
@@ -482,6 +484,18 @@ def test_a_second_batch_is_ready_when_the_inference_before_it_ends() -> None:
 
     ends = began + server.policy.curve.seconds[4] - 0.006  # four rows' answers are written while two are run
     assert opens == pytest.approx(ends - 0.002 - LEAD, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_batches_of_a_model_with_stages_overlap_all_the_time(seed: int) -> None:
+    clients = Workload("closed", 100)
+    rates = []
+    for policy in (Adaptive(), Alone()):
+        simulation = StagedSimulation(world("slow", clients, seed), policy)
+        simulation.run(10_000)
+        rates.append(simulation.run(10_000).throughput)
+
+    assert rates[0] >= 1.3 * rates[1]
 
 
 @pytest.mark.parametrize("is_planned", [True, False])

@@ -24,17 +24,18 @@ def test_followers_are_counted_and_timed() -> None:
 def test_those_of_a_volley_who_are_here_are_not_waited_for() -> None:
     volleys = volleys_of(10)
     volleys.opened(100.0)
-    rows, until = volleys.to_come()
+    rows, until = volleys.to_come(0.01)
     assert rows == 10
     assert until == pytest.approx(100.001)
 
     for step in range(4):
         volleys.followed(1, 100.0 + 0.0001 * step, 0.01)
-    assert volleys.to_come() == (6, until), "the time counts from the first, whoever is here"
+    assert volleys.to_come(0.01) == (6, until), "the time counts from the first, whoever is here"
 
     for step in range(20):
         volleys.followed(1, 100.0005 + 0.0001 * step, 0.01)
-    assert volleys.to_come()[0] == 0
+    assert volleys.to_come(0.01)[0] == 0
+    assert volleys.to_come(0.0005)[1] == 100.0005
 
 
 def test_a_few_volleys_are_no_custom() -> None:
