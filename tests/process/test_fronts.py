@@ -53,11 +53,13 @@ class Running:
     async def ask(self, body: bytes = b"") -> bytes:
         """The answer's body, on a connection of its own."""
         reader, writer = await self.connect()
-        writer.write(
-            b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        )
-        answer = await reader.read()
-        writer.close()
+        try:
+            writer.write(
+                b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+            answer = await reader.read()
+        finally:
+            writer.close()
         await writer.wait_closed()
         return answer.partition(b"\r\n\r\n")[2]
 
@@ -271,8 +273,9 @@ def test_a_successor_lends_no_memory_that_is_still_read() -> None:
             fronts = running.crew._fronts
             body = os.urandom(40_000)
             held: dict[int, Block] = {}
+            asking: list[asyncio.Task[None]] = []  # a task nobody holds is collected, its connection with it
             while len(held) < 2:
-                asyncio.get_running_loop().create_task(_quietly(running.ask(body)))
+                asking.append(asyncio.create_task(_quietly(running.ask(body))))
                 exchange = await asked.get()
                 assert not isinstance(exchange.body, bytes)
                 if exchange.client >> 48 in held:
@@ -302,6 +305,7 @@ def test_a_successor_lends_no_memory_that_is_still_read() -> None:
                 block.release()
             assert [isinstance(await where(), bytes) for _ in range(6)] == [False] * 6
             await running.until(lambda: running.crew.memory["arena_lent_bytes"] == 0)
+            await asyncio.gather(*asking)
 
     run(main)
 
