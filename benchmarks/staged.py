@@ -1,6 +1,6 @@
 """Models with stages: what it gives to send the next batch ahead of the one that runs, and what fixed settings reach.
 
-    python -m benchmarks.staged                          three shapes, eight loads, about two minutes
+    python -m benchmarks.staged                          four shapes, ten loads, about three minutes
 
 The server is simulated (benchmarks/staged_sim.py). `alone` is the default rule with one batch at a time; fixed settings
 have one at a time as well, as upstream. Results go to benchmarks/out/.
@@ -26,10 +26,11 @@ HANDING = 1e-4  # s an answer takes the front process
 SHAPES = {  # ms of any batch and of a row in the middle stage, and of a row before and after it
     "slow": (5.0, 0.2, 0.05, 0.05),
     "reads much": (5.0, 0.2, 0.15, 0.01),
+    "writes much": (3.0, 0.1, 0.01, 0.15),
     "fast": (0.9, 0.1, 0.04, 0.001),
 }
 LOADS = [
-    *(Workload("closed", clients) for clients in (10, 50, 100, 200, 500)),
+    *(Workload("closed", clients) for clients in (5, 10, 20, 50, 100, 200, 500)),
     *(Workload("poisson", share) for share in (0.3, 0.6)),
     Workload("volleys", 0.3),
 ]

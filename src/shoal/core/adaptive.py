@@ -22,7 +22,7 @@ none is tried when it would be shorter than an event loop can time (`returns.MIN
 """
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -153,7 +153,14 @@ class Adaptive:
         if self._is_loop and not self.returns.expected() and self._is_everybody_here(lane):
             return now
         self._ahead_of = run.number
-        return max(now, run.end - self._edges.after(run.rows) - self._edges.before(lane.rows) - LEAD)
+        edges, rows = self._edges, lane.rows
+        before, after = edges.before(rows), edges.after(rows)
+        if after > self._predict(rows) - before - after:  # its answers take longest: more rows would save nothing
+            return now
+        # inference ends earlier than the batch: by its own answers, which keep the groups of a loop even, or, behind
+        # another batch, by that one's
+        last = run.rows if self._is_loop or not run.behind else run.behind
+        return max(now, run.end - edges.after(last) - before - LEAD)
 
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
         """Predict when the instance will be free."""
@@ -164,7 +171,10 @@ class Adaptive:
         if self._is_trying and self.curve.beyond:
             self.curve.probed()
         self._is_trying = self._is_late = False
-        self._running.begin(batch, self._predict(batch.rows), fleet.size, now)
+        took = self._predict(batch.rows)
+        if self._running.of(batch.instance):
+            took -= self._edges.hidden(batch.rows)
+        self._running.begin(batch, took, fleet.size, now)
 
     def done(self, batch: Batch, now: float) -> None:
         """Learn what the batch cost and whom to expect back; a failed batch teaches nothing."""
@@ -175,26 +185,28 @@ class Adaptive:
         if stages is None:
             return
         inside = stages.preprocess + stages.inference + stages.postprocess
+        share = took
         if is_alone:
-            took = self._hand_over.cost(took, inside)
-        elif inside:  # it overlapped the batch before: its longest stage at least was its own, at most all of them
-            took = min(max(took, stages.preprocess, stages.inference, stages.postprocess), inside)
+            took = share = self._hand_over.cost(took, inside)
+        elif inside:
+            took, share = inside, self._edges.share(took, stages)
         self._edges.learn(batch.rows, stages)
         if batch.rows and self.curve.learn(batch.rows, took):
             self._is_loop = self.returns.is_loop()
-            self._returns_pay = self._return_wait(1, 2) > 0.0
-        self.load.note(took, now)
+            self._returns_pay = self._return_wait(1, 2, self.curve.total) > 0.0
+        self.load.note(share, now)
         self.returns.answered(batch.requests, batch.rows / max(1, len(batch)), now)
 
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
         """Give the time the waiting rows take, or a second while that is unknown."""
         if not self.curve.seconds:
             return 1.0
-        return self.curve.total(waiting) / max(1, fleet.size)
+        return self._share(waiting) / max(1, fleet.size)
 
     def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
         """Ask the learned cost of the rows ahead and of its own."""
-        return is_hopeless(self.curve, request.deadline - now, ahead, request.rows, fleet.size)
+        hidden = self._edges.hidden(ahead)
+        return is_hopeless(self.curve, request.deadline - now, ahead, request.rows, fleet.size, hidden)
 
     def profile(self) -> dict[int, float]:
         """Give the learned seconds by rows: to show, and to keep with the model for a warm start."""
@@ -248,11 +260,11 @@ class Adaptive:
         size = self._wanted(both, fleet, now)
         if size <= rows:
             return None
-        until = returns.due[-1].since + self._return_wait(rows, size if size < self.curve.cap else both)
+        total = self.curve.total if fleet.idle else self._share
+        until = returns.due[-1].since + self._return_wait(rows, size if size < self.curve.cap else both, total)
         return Plan(until, size, "return", lane[0].group) if until > now + EARLY else None
 
-    def _return_wait(self, rows: int, both: int) -> float:
-        total = self.curve.total
+    def _return_wait(self, rows: int, both: int, total: Callable[[int], float]) -> float:
         return self.returns.worth(total(rows) + total(both - rows), total(both), both - rows)
 
     def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
@@ -278,13 +290,15 @@ class Adaptive:
         return wait if wait > max(MIN_HOLD, LEAST_SPACING * table[1]) else 0.0
 
     def _merge_beats_overlap(self, rows: int, running: int) -> bool:
-        """Whether holding for the running batch's clients saves more than the edges that would overlap."""
-        both = rows + running
-        if not self._is_loop or self._return_wait(rows, both) <= 0.0:
+        """Whether holding for the running batch's clients takes less time than two batches that overlap."""
+        if not self._is_loop:
             return False
-        total = self.curve.total
-        overlap = self._edges.before(rows) + self._edges.after(running)
-        return total(rows) + total(running) - total(both) > overlap
+        both, share = rows + running, self._share
+        return self.returns.worth(share(rows) + share(running), self.curve.total(both), running) > 0.0
+
+    def _share(self, rows: int) -> float:
+        """Server time for `rows` while batches overlap."""
+        return self.curve.total(rows) - self._edges.hidden(rows)
 
     def _is_everybody_here(self, lane: Lane) -> bool:
         """Whether all clients that are known wait or run: connections of a pool come back as well, and others too."""

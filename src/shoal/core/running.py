@@ -17,7 +17,7 @@ class Run:
     rows: int
     since: float  # from when it has had the instance to itself
     took: float  # seconds it should take from then
-    is_alone: bool  # nothing was before it when it was sent
+    behind: int  # rows of the batch before it; 0: nothing was before it when it was sent
 
     @property
     def end(self) -> float:
@@ -42,7 +42,8 @@ class Running:
         """Note a batch that should take so long; of more than `size` instances the one overdue most went silently."""
         runs = self._runs.setdefault(batch.instance, [])
         since = max(now, runs[-1].end) if runs else now
-        runs.append(Run(batch.number, len(batch), batch.rows, since, took, not runs))
+        behind = max(1, runs[-1].rows) if runs else 0
+        runs.append(Run(batch.number, len(batch), batch.rows, since, took, behind))
         if len(self._runs) > max(1, size):
             others = [name for name in self._runs if name != batch.instance]
             del self._runs[min(others, key=lambda name: self._runs[name][-1].end)]
@@ -58,7 +59,7 @@ class Running:
             del self._runs[batch.instance]
         elif index == 0:
             runs[0].since = now
-        return now - (run.since if run.since <= now else batch.left), run.is_alone
+        return now - (run.since if run.since <= now else batch.left), not run.behind
 
     @property
     def requests(self) -> int:
@@ -75,12 +76,21 @@ class Edges:
 
     def __init__(self) -> None:
         self._before = self._after = self._rows = 0.0
+        self._saved = self._overlapped = 0.0  # of batches behind another: what that saved, and what their edges were
 
     def learn(self, rows: int, stages: Stages) -> None:
         """Note how long a batch took; many rows say more than a few."""
         self._before = KEEPS * self._before + stages.preprocess
         self._after = KEEPS * self._after + stages.postprocess
         self._rows = KEEPS * self._rows + rows
+
+    def share(self, took: float, stages: Stages) -> float:
+        """Learn from a batch that overlapped the one before, and ended so long after it; give what it cost."""
+        whole = stages.preprocess + stages.inference + stages.postprocess
+        took = min(max(took, stages.preprocess, stages.inference, stages.postprocess), whole)
+        self._saved = KEEPS * self._saved + whole - took
+        self._overlapped = KEEPS * self._overlapped + stages.preprocess + stages.postprocess
+        return took
 
     def before(self, rows: int) -> float:
         """How long so many rows take to be ready for inference."""
@@ -89,6 +99,11 @@ class Edges:
     def after(self, rows: int) -> float:
         """How long it takes from the end of their inference until they are answered."""
         return self._after * rows / self._rows if self._rows else 0.0
+
+    def hidden(self, rows: int) -> float:
+        """How much of both is saved where batches overlap: all, until some did."""
+        part = min(1.0, self._saved / self._overlapped) if self._overlapped else 1.0
+        return part * (self.before(rows) + self.after(rows))
 
 
 class HandOver:

@@ -44,15 +44,16 @@ def triage(lane: Lane, curve: CostCurve, now: float, next_free: float | None, ra
     return Verdict(0, min(saved, curve.cap))
 
 
-def is_hopeless(curve: CostCurve, slack: float, ahead: int, rows: int, instances: int) -> bool:
+def is_hopeless(curve: CostCurve, slack: float, ahead: int, rows: int, instances: int, hidden: float = 0.0) -> bool:
     """Whether a request that has `slack` seconds is lost on its arrival, behind so many rows that are due before it.
 
     Only what is certain counts: nothing is known to cost nothing, what runs already is over at once, a slow time may be
-    over as well, and batches may turn out faster than they were by a good part.
+    over as well, batches may turn out faster than they were by a good part, and `hidden` seconds of the rows ahead may
+    pass while others have theirs.
     """
     if not curve.seconds or instances < 1:
         return False
-    wait = curve.total(ahead) / instances
+    wait = (curve.total(ahead) - hidden) / instances
     return CAUTION * min(1.0, 1.0 / curve.pace) * (wait + curve.seconds[min(rows, curve.limit)]) > slack
 
 

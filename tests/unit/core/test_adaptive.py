@@ -2,16 +2,17 @@ import math
 
 import pytest
 
-from benchmarks.policy_sim import CURVES_MS, Simulation, Triton, Workload, World, curve
+from benchmarks.policy_sim import CURVES_MS, EMPTY, Simulation, Triton, Workload, World, curve
 from benchmarks.staged import Alone, world
 from benchmarks.staged_sim import StagedSimulation
 from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
 from shoal.core.cost import PROBES
 from shoal.core.policy import Fleet, Hold, Leave, Refuse
+from shoal.core.request import Request
 from shoal.core.returns import SHARE
 from shoal.core.triage import MARGIN
-from tests.unit.core.adaptive_server import Server
+from tests.unit.core.adaptive_server import Server, ignore
 
 FLAT = {1: 0.020, 256: 0.046}
 STEEP = {1: 0.003, 256: 0.768}  # nothing is saved by going together
@@ -589,17 +590,8 @@ def test_a_batch_sent_ahead_is_counted_from_the_end_of_the_one_before() -> None:
     assert policy.profile()[8] == pytest.approx(0.030)
 
 
-@pytest.mark.parametrize(
-    ("ends", "cost"),
-    [
-        (0.017, 0.018),  # it came out close behind a long one: its longest stage was still its own
-        (0.038, 0.022),  # the pipeline was full: what the batch before left of the instance
-        (0.900, 0.034),  # something else was in the way: never more than its stages
-    ],
-)
-def test_a_batch_that_overlapped_costs_its_longest_stage_at_least_and_all_of_them_at_most(
-    ends: float, cost: float
-) -> None:
+@pytest.mark.parametrize("ends", [0.017, 0.038, 0.900])
+def test_a_batch_that_overlapped_teaches_what_it_would_have_taken_alone(ends: float) -> None:
     policy = Adaptive(limit=8)
     for number in range(1, 4):  # before a size has a say
         first, second = Batch(number, [], "full", 0.0), Batch(-number, [], "full", 0.015)
@@ -611,7 +603,70 @@ def test_a_batch_that_overlapped_costs_its_longest_stage_at_least_and_all_of_the
         policy.done(first, 0.016)
         policy.done(second, ends)
 
-    assert policy.profile()[8] == pytest.approx(cost)
+    assert policy.profile()[8] == pytest.approx(0.034)
+
+
+@pytest.mark.parametrize("clients", [5, 10])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_few_clients_of_a_model_that_reads_much_ride_together(seed: int, clients: int) -> None:
+    rates = []
+    for policy in (Adaptive(), Alone()):
+        simulation = StagedSimulation(world("reads much", Workload("closed", clients), seed), policy)
+        simulation.run(1_500)
+        rates.append(simulation.run(1_500).throughput)
+
+    assert rates[0] >= 0.98 * rates[1], "two batches that overlap take longer than one"
+
+
+def staged(rounds: int = 100) -> Server:
+    """A server that knows what eight rows and two take, of which the edges are a quarter."""
+    server = Server(Adaptive(limit=8, profile={2: 0.020, 8: 0.032}))
+    for rows in [2, 8] * rounds:
+        server.now += 1.0
+        for _ in range(rows):
+            server.arrive()
+        server.end(server.leave(), stages=Stages(0.0005 * rows, 0.016 + 0.001 * rows, 0.0005 * rows))
+    return server
+
+
+def test_behind_a_batch_inference_ends_by_the_answers_of_that_batch_earlier() -> None:
+    server = staged()
+    policy = server.policy
+    for _ in range(8):
+        server.arrive()
+    first = server.leave()
+    for _ in range(2):
+        server.arrive()
+    second = Batch(999, server.lane.pop(2), "idle", server.now)
+    second.instance = first.instance
+    policy.sent(second, server.fleet, server.now)
+    server.end(first, stages=Stages(0.004, 0.024, 0.004))
+    ended = server.now
+    server.arrive()
+    opens = policy.ahead(server.lane, "0", server.now)
+
+    assert opens == pytest.approx(ended - 8 * 0.0005 + 0.018 - 0.0005 - LEAD, abs=5e-5)
+
+
+def test_a_batch_whose_answers_take_longest_is_sent_ahead_at_once() -> None:
+    server = overlapping()
+    for _ in range(200):
+        server.policy._edges.learn(1, Stages(0.001, 0.004, 0.015))
+    server.arrive()
+
+    assert server.policy.ahead(server.lane, "0", server.now) == server.now
+
+
+def test_rows_ahead_that_overlap_are_not_counted_in_full() -> None:
+    server = staged()
+    alone = server.policy.curve.total(80)
+    late = Request(EMPTY, ignore, server.now, deadline=server.now + 0.7 * alone)
+    in_time = Request(EMPTY, ignore, server.now, deadline=server.now + 0.75 * 0.7 * alone + 0.03)
+
+    assert not server.policy.is_hopeless(late, 80, server.fleet, server.now)
+    assert not server.policy.is_hopeless(in_time, 80, server.fleet, server.now)
+    assert server.policy.is_hopeless(in_time, 160, server.fleet, server.now)
+    assert server.policy.retry_after(80, server.fleet) == pytest.approx(0.75 * alone, rel=0.01)
 
 
 def test_answered_clients_are_waited_for_rather_than_overtaken_by_a_batch_sent_ahead() -> None:

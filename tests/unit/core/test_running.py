@@ -24,6 +24,34 @@ def test_what_a_lone_row_costs_says_little_about_many() -> None:
     assert edges.before(100) == pytest.approx(0.100, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("took", "share"),
+    [
+        (0.001, 0.018),  # it came out close behind a long one: its longest stage was still its own
+        (0.022, 0.022),  # the pipeline was full: what the batch before left of the instance
+        (0.900, 0.034),  # something else was in the way: never more than its stages
+    ],
+)
+def test_a_batch_that_overlapped_costs_its_longest_stage_at_least_and_all_of_them_at_most(
+    took: float, share: float
+) -> None:
+    assert Edges().share(took, Stages(0.012, 0.018, 0.004)) == pytest.approx(share)
+
+
+def test_what_overlapping_saves_is_learned_from_batches_that_did() -> None:
+    edges = Edges()
+    edges.learn(8, Stages(0.004, 0.020, 0.004))
+    assert edges.hidden(8) == pytest.approx(0.008), "all of it, until it is known"
+
+    for _ in range(50):
+        edges.share(0.020, Stages(0.004, 0.020, 0.004))
+    assert edges.hidden(4) == pytest.approx(0.004)
+
+    for _ in range(100):  # stages that hinder each other
+        edges.share(0.026, Stages(0.004, 0.020, 0.004))
+    assert edges.hidden(8) == pytest.approx(0.002, rel=0.02)
+
+
 def test_the_usual_way_belongs_to_the_cost_of_a_batch() -> None:
     way = HandOver()
     for _ in range(50):
