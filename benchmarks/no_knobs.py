@@ -8,6 +8,7 @@
 One server holds several copies of the model for each setting; only the one that is looked at has any work. For each
 load every setting gets a short look; the best for throughput and for p99 are then measured in turn with the default,
 each round with the next copy: equal workers may differ by more than the settings do. By how much is said as noise.
+A look in which the host gave much of the processors' time to others is taken again, whatever was looked at.
 The loads are closed loops, and open loops at shares of the capacity, as independent requests (Poisson) and in bursts.
 Results go to benchmarks/out/ after every load, so that an interrupted run keeps what it has.
 """
@@ -27,6 +28,7 @@ from pathlib import Path
 from benchmarks.gpu import photo
 from benchmarks.no_knobs_report import ADAPTIVE, Found, Look, keep
 from benchmarks.report import OUT
+from benchmarks.steal import Steal
 from shoal.tools.bench.crew import Crew
 from shoal.tools.bench.plan import Settings, Step
 from shoal.tools.bench.runner import Runner
@@ -45,6 +47,8 @@ LEAST_ROUNDS = 3
 COPIES = 2  # of each setting
 FOLLOWS = 0.7  # of the offered rate; a setting that answered less in its short look is not tried at higher ones
 LOOK_WITHIN = 20.0  # s for a look that should take one or two
+STOLEN = 0.02  # of the processors' time; a look in which the host took more is taken again,
+LOOKS = 6  # so often at most; the one in which it took least counts
 START_WITHIN = 240.0  # s for all copies to be up
 SMALL = bytes(range(64))
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -148,7 +152,15 @@ class Bench:
         await self._crew.__aexit__()
 
     async def look(self, label: str, step: Step, window: float, warmup: float, number: int) -> Look:
-        """Load one setting for so long, the copy whose turn it is."""
+        """Load one setting for so long, the copy whose turn it is; again where the host was busy with others."""
+        looks: list[Look] = []
+        while not looks or (looks[-1].stolen > STOLEN and len(looks) < LOOKS):
+            steal = Steal()
+            look = await self._look(label, step, window, warmup, number)
+            looks.append(replace(look, stolen=steal.share))
+        return replace(min(looks, key=lambda look: look.stolen), again=len(looks) - 1)
+
+    async def _look(self, label: str, step: Step, window: float, warmup: float, number: int) -> Look:
         name = name_of(label, number % self.copies)
         request = request_of(Target(self._site, f"/predictions/{name}", name), self._sample)
         settings = Settings(

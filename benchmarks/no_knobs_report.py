@@ -26,6 +26,8 @@ class Look:
     p99: float
     errors: int
     rows: float  # mean of a batch
+    stolen: float = 0.0  # of the processors' time, what the host gave to others
+    again: int = 0  # how often it was taken again for that
 
 
 @dataclass(frozen=True)
@@ -149,11 +151,21 @@ def as_markdown(title: str, found: Sequence[Found], capacity: float, rounds: int
         f"{statistics.median(slows):.3f} and {statistics.median(noises):.2f} in the middle. "
         f"Loads with throughput >= {LEAST} and p99 <= {MOST}: {sum(each.is_met for each in found)} of {len(found)}; "
         f"errors: {sum(each.errors for each in found)}.",
+        _disturbed([look for each in found for looks in each.rounds.values() for look in looks]),
         "",
     ]
     best = ["best answers/s", "ratio", "noise", "best p99 ms", "ratio", "noise"]
     head = ["load", "default: answers/s", "p99 ms", *best]
     return "\n".join([*lines, table(head, [_row(each) for each in found])])
+
+
+def _disturbed(looks: Sequence[Look]) -> str:
+    stolen = [look.stolen for look in looks]
+    return (
+        f"Of the {len(looks)} looks of the finals {sum(look.again > 0 for look in looks)} were taken again because the "
+        f"host had taken processor time; in those that count it took {100 * statistics.median(stolen):.1f} % in the "
+        f"middle and {100 * max(stolen):.1f} % at most."
+    )
 
 
 def _row(each: Found) -> list[str]:
