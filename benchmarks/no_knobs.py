@@ -8,7 +8,8 @@
 One server holds several copies of the model for each setting; only the one that is looked at has any work. For each
 load every setting gets a short look; the best for throughput and for p99 are then measured in turn with the default,
 each round with the next copy: equal workers may differ by more than the settings do. By how much is said as noise.
-A look in which the host gave much of the processors' time to others is taken again, whatever was looked at.
+A look of the final in which the host gave much of the processors' time to others is taken again once it does so no
+more; all such waits together take as long as `--patience` says.
 The loads are closed loops, and open loops at shares of the capacity, as independent requests (Poisson) and in bursts.
 Results go to benchmarks/out/ after every load, so that an interrupted run keeps what it has.
 """
@@ -28,7 +29,7 @@ from pathlib import Path
 from benchmarks.gpu import photo
 from benchmarks.no_knobs_report import ADAPTIVE, Found, Look, keep
 from benchmarks.report import OUT
-from benchmarks.steal import Steal
+from benchmarks.steal import Calm, Steal
 from shoal.tools.bench.crew import Crew
 from shoal.tools.bench.plan import Settings, Step
 from shoal.tools.bench.runner import Runner
@@ -48,7 +49,7 @@ COPIES = 2  # of each setting
 FOLLOWS = 0.7  # of the offered rate; a setting that answered less in its short look is not tried at higher ones
 LOOK_WITHIN = 20.0  # s for a look that should take one or two
 STOLEN = 0.02  # of the processors' time; a look in which the host took more is taken again,
-LOOKS = 6  # so often at most; the one in which it took least counts
+LOOKS = 8  # so often at most; the one in which it took least counts
 START_WITHIN = 240.0  # s for all copies to be up
 SMALL = bytes(range(64))
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -140,12 +141,13 @@ def name_of(label: str, copy: int) -> str:
 class Bench:
     """A server, the load processes, and looks at one setting under one load."""
 
-    def __init__(self, site: Site, crew: Crew, case: Case, processes: int, copies: int) -> None:
+    def __init__(self, site: Site, crew: Crew, case: Case, processes: int, copies: int, calm: Calm) -> None:
         self._site = site
         self._crew = crew
         self._sample = Sample(case.body(), case.type, "body")
         self._processes = processes
         self.copies = copies
+        self._calm = calm
 
     async def close(self) -> None:
         """End the load processes."""
@@ -154,13 +156,14 @@ class Bench:
     async def look(self, label: str, step: Step, window: float, warmup: float, number: int) -> Look:
         """Load one setting for so long, the copy whose turn it is; again where the host was busy with others."""
         looks: list[Look] = []
-        while not looks or (looks[-1].stolen > STOLEN and len(looks) < LOOKS):
+        while not looks or (looks[-1].stolen > STOLEN and len(looks) < LOOKS and await self._calm(STOLEN)):
             steal = Steal()
-            look = await self._look(label, step, window, warmup, number)
+            look = await self.glance(label, step, window, warmup, number)
             looks.append(replace(look, stolen=steal.share))
         return replace(min(looks, key=lambda look: look.stolen), again=len(looks) - 1)
 
-    async def _look(self, label: str, step: Step, window: float, warmup: float, number: int) -> Look:
+    async def glance(self, label: str, step: Step, window: float, warmup: float, number: int) -> Look:
+        """Look once, whatever the host does."""
         name = name_of(label, number % self.copies)
         request = request_of(Target(self._site, f"/predictions/{name}", name), self._sample)
         settings = Settings(
@@ -187,10 +190,11 @@ class Bench:
 
 
 @asynccontextmanager
-async def started(case: Case, effort: Effort, processes: int) -> AsyncIterator[Bench]:
+async def started(case: Case, effort: Effort, processes: int, patience: float = 0.0) -> AsyncIterator[Bench]:
     """Serve all copies."""
     async with serving(Copies(case, effort.settings(), effort.copies), Setting(), START_WITHIN) as at:
-        bench = Bench(site_of(at.inference), await Crew(processes).__aenter__(), case, processes, effort.copies)
+        crew = await Crew(processes).__aenter__()
+        bench = Bench(site_of(at.inference), crew, case, processes, effort.copies, Calm(patience))
         try:
             yield bench
         finally:
@@ -228,7 +232,7 @@ def finalists(looks: Mapping[str, Look], count: int) -> list[str]:
 
 async def measure(bench: Bench, step: Step, labels: Sequence[str], effort: Effort) -> Found:
     """Search the best of these settings for one load, then measure them in turn with the default."""
-    searched = {label: await bench.look(label, step, effort.search, 0.1, 0) for label in labels}
+    searched = {label: await bench.glance(label, step, effort.search, 0.1, 0) for label in labels}
     kept = finalists(searched, effort.keep)
     rounds: dict[str, list[Look]] = {label: [] for label in [ADAPTIVE, *kept]}
     for number in range(effort.rounds):
@@ -244,7 +248,7 @@ async def compare(name: str, case: Case, effort: Effort, args: argparse.Namespac
     settings = effort.settings()
     found: list[Found] = []
     began = time.monotonic()
-    async with started(case, effort, args.processes) as bench:
+    async with started(case, effort, args.processes, args.patience) as bench:
         most = await capacity(bench, list(settings), effort)
         steps = list(loads(effort, most))
         print(f"{case.title}: {most:.0f} answers/s, {len(settings) - 1} settings, {len(steps)} loads", flush=True)
@@ -304,6 +308,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, help="of each setting, looked at in turn")
     parser.add_argument("--window", type=float, help="s of a look in the final")
     parser.add_argument("--processes", type=int, default=max(1, min(4, (os.cpu_count() or 2) // 4)), help="of the load")
+    parser.add_argument("--patience", type=float, default=600.0, help="s to wait in all for a host busy with others")
     args = parser.parse_args()
     effort = effort_of(args)
     for name, case in cases_of(args).items():
