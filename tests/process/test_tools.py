@@ -130,6 +130,16 @@ def test_a_rate_is_kept_whatever_the_arrivals(server: Served, tmp_path: Path) ->
         assert arrivals in level["label"]
 
 
+@pytest.mark.parametrize("load", [("-c", "1"), ("-r", "1")], ids=["closed", "open"])
+def test_a_model_slower_than_all_windows_is_waited_for(load: tuple[str, str], server: Served, tmp_path: Path) -> None:
+    slow = json.dumps({"do": "sleep", "seconds": 1.5})
+    done = run("bench", url(server), "-i", slow, *load, *QUICK, "-o", "r", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    (level,) = report(tmp_path / "r.json")["levels"]
+    assert level["answered"] > 0
+
+
 def test_a_folder_of_bodies_is_sent_in_turn(server: Served, tmp_path: Path) -> None:
     bodies, touched = tmp_path / "bodies", tmp_path / "touched"
     bodies.mkdir()

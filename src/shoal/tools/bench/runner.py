@@ -1,4 +1,4 @@
-"""Runs the levels of a bench: each until its windows agree, or there have been enough of them."""
+"""Runs the levels of a bench: each until its windows agree, or there have been enough and something came back."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ from shoal.tools.bench.crew import Crew
 from shoal.tools.bench.messages import Slice
 from shoal.tools.bench.plan import Settings, Step, loads
 from shoal.tools.bench.results import NEEDED, Level, sum_up
-from shoal.tools.bench.stability import Window, is_dead, spread, window_of
+from shoal.tools.bench.stability import Window, is_dead, is_enough, spread, window_of
 from shoal.tools.calls import Site
 
 OnSlice = Callable[[Step, Slice, int], None]  # the level, its newest slice, windows so far
@@ -59,6 +59,7 @@ class Runner:
         is_trace = step.kind == "trace"
         warm = 0 if is_trace else math.ceil(settings.warmup / settings.slice)
         each = round(settings.window / settings.slice)
+        longest = settings.most_windows + math.ceil(settings.timeout / settings.window)
         slices: list[Slice] = []
         windows: list[Window] = []
         while (slice := await self._next(crew)) is not None:
@@ -71,7 +72,8 @@ class Runner:
                 break
             if not is_trace and len(slices) - warm == (len(windows) + 1) * each:
                 windows.append(window_of(slices[-each:], settings.slice))
-                if spread(windows) <= settings.stability or len(windows) >= settings.most_windows:
+                counted = slices[-NEEDED * each :]
+                if spread(windows) <= settings.stability or is_enough(windows, counted, settings.most_windows, longest):
                     break
         rest, unanswered = await crew.halt()
         if not crew.is_whole and not self.findings.problem:

@@ -44,6 +44,16 @@ def _spread(values: Sequence[float]) -> float:
     return max(abs(value - middle) for value in values) / middle if middle else 0.0
 
 
+def is_enough(windows: Sequence[Window], slices: Sequence[Slice], most: int, longest: int) -> bool:
+    """Whether there are windows enough, though they may not agree.
+
+    Where nothing at all came back in the slices that count, neither answers nor errors, requests take longer than all
+    windows, or a machine stands still: more windows are waited for, up to the longest that a request may take.
+    """
+    is_silent = not any(each.answered or each.errors for each in slices)
+    return len(windows) >= (longest if is_silent else most)
+
+
 def is_dead(slices: Sequence[Slice], length: float, patience: float) -> bool:
     """Whether for this long nothing came back but broken connections."""
     last = slices[-max(1, round(patience / length)) :]

@@ -22,7 +22,6 @@ from shoal.tools.tune.server import Servers
 from shoal.tools.tune.setting import Setting
 
 SLACK = 10.0  # s over its own time before a trial is given up
-LOOKS = 2  # at a server that answered before the load and nobody during it: a machine may stand still for one
 WARM = 3  # a server that was warm gets one in so many parts of the warm-up
 
 
@@ -103,7 +102,7 @@ class Trials:
         is_fresh = not self._servers.has(setting)
         look = self._look(is_fresh)
         problem, level, memory = "", None, 0
-        within = self._plan.start_timeout + LOOKS * (look.warmup + look.window + look.timeout) + SLACK
+        within = self._plan.start_timeout + look.warmup + look.window + 2 * look.timeout + SLACK
         try:
             async with asyncio.timeout(within):
                 level, memory = await self._measured(setting, look)
@@ -143,14 +142,13 @@ class Trials:
         target, samples = await asyncio.to_thread(self._aimed, at)
         await asyncio.to_thread(check, target, samples[0], look.timeout)
         requests = [request_of(target, sample) for sample in samples]
-        for _ in range(LOOKS):
-            runner = Runner(target.site, requests, look, lambda *_: None)
-            await runner.run_with(crew, [plan.step])
-            if runner.findings.problem:
-                raise ServingError(runner.findings.problem)
-            if runner.findings.levels and runner.findings.levels[0].answered:
-                return runner.findings.levels[0], await asyncio.to_thread(self._memory, at)
-        raise ServingError("no request was answered")
+        runner = Runner(target.site, requests, look, lambda *_: None)
+        await runner.run_with(crew, [plan.step])
+        if runner.findings.problem:
+            raise ServingError(runner.findings.problem)
+        if not runner.findings.levels or not runner.findings.levels[0].answered:
+            raise ServingError("no request was answered")
+        return runner.findings.levels[0], await asyncio.to_thread(self._memory, at)
 
     def _aimed(self, at: Served) -> tuple[Target, Sequence[Sample]]:
         plan = self._plan

@@ -2,7 +2,7 @@ import pytest
 
 from shoal.tools.bench.messages import Slice
 from shoal.tools.bench.runner import _measured, alive
-from shoal.tools.bench.stability import Window, is_dead, spread, window_of
+from shoal.tools.bench.stability import Window, is_dead, is_enough, spread, window_of
 from shoal.tools.histogram import Histogram
 
 
@@ -28,6 +28,16 @@ def test_an_open_loop_is_judged_by_the_share_that_is_answered() -> None:
 
     assert spread(noisy) == 0.0
     assert spread([*noisy[:2], Window(100.0, 0.01, 0.5)]) > 0.3
+
+
+def test_windows_in_which_nothing_came_back_are_not_enough_until_a_request_must_have_ended() -> None:
+    silent, answered, refused = slices(0, 0), slices(0, 1), slices(0, 0, errors={"timeout": 1})
+
+    assert is_enough([Window(0.0, 0.0)] * 3, answered, 3, 100)
+    assert is_enough([Window(0.0, 0.0)] * 3, refused, 3, 100)
+    assert not is_enough([Window(0.0, 0.0)] * 2, answered, 3, 100)
+    assert not is_enough([Window(0.0, 0.0)] * 99, silent, 3, 100)
+    assert is_enough([Window(0.0, 0.0)] * 100, silent, 3, 100)
 
 
 def test_a_window_is_the_sum_of_its_slices() -> None:
