@@ -21,11 +21,14 @@ ONE = ("--batch-sizes", "1", "--workers", "1")
 MARK = "TUNE_TEST_MARK"
 pytestmark = pytest.mark.timeout(300)
 STUMBLES = """import time
-calls = 0
+began, calls = 0.0, 0
 def predict(items):
-    global calls
+    global began, calls
     calls += 1
     if calls == 2:  # the first of the load: before it one request is tried
+        began = time.monotonic()
+    if began and time.monotonic() - began >= {after}:
+        began = 0.0
         time.sleep(2)
     return items
 """
@@ -99,8 +102,9 @@ def test_workers_that_pay_are_found_and_written_with_a_picture(tmp_path: Path, m
     eventually(lambda: not left_behind(mark), "no server and no load process is left")
 
 
-def test_a_server_that_stood_still_for_one_look_is_asked_again(tmp_path: Path) -> None:
-    (tmp_path / "stumbles.py").write_text(STUMBLES)
+@pytest.mark.parametrize("after", [0.0, 0.03], ids=["from the start", "in the warm-up"])
+def test_a_server_that_stood_still_for_a_look_is_waited_for(after: float, tmp_path: Path) -> None:
+    (tmp_path / "stumbles.py").write_text(STUMBLES.format(after=after))
 
     done = run(tmp_path, "stumbles.py", "-i", "1", *QUICK, "--batch-sizes", "1", "--workers", "1", "-g", "p99=5s")
 

@@ -72,7 +72,7 @@ class Runner:
                 break
             if not is_trace and len(slices) - warm == (len(windows) + 1) * each:
                 windows.append(window_of(slices[-each:], settings.slice))
-                counted = slices[-NEEDED * each :]
+                counted = _measured(slices, warm, each, len(windows))
                 if spread(windows) <= settings.stability or is_enough(windows, counted, settings.most_windows, longest):
                     break
         rest, unanswered = await crew.halt()
