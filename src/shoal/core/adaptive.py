@@ -173,7 +173,7 @@ class Adaptive:
         self._is_trying = self._is_late = False
         took = self._predict(batch.rows)
         if self._running.of(batch.instance):
-            took -= self._edges.hidden(batch.rows)
+            took = max(0.0, took - self._edges.hidden(batch.rows))
         self._running.begin(batch, took, fleet.size, now)
 
     def done(self, batch: Batch, now: float) -> None:
@@ -298,7 +298,7 @@ class Adaptive:
 
     def _share(self, rows: int) -> float:
         """Server time for `rows` while batches overlap."""
-        return self.curve.total(rows) - self._edges.hidden(rows)
+        return max(0.0, self.curve.total(rows) - self._edges.hidden(rows))
 
     def _is_everybody_here(self, lane: Lane) -> bool:
         """Whether all clients that are known wait or run: connections of a pool come back as well, and others too."""

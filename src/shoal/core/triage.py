@@ -53,7 +53,7 @@ def is_hopeless(curve: CostCurve, slack: float, ahead: int, rows: int, instances
     """
     if not curve.seconds or instances < 1:
         return False
-    wait = (curve.total(ahead) - hidden) / instances
+    wait = max(0.0, curve.total(ahead) - hidden) / instances
     return CAUTION * min(1.0, 1.0 / curve.pace) * (wait + curve.seconds[min(rows, curve.limit)]) > slack
 
 

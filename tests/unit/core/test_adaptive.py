@@ -669,6 +669,14 @@ def test_rows_ahead_that_overlap_are_not_counted_in_full() -> None:
     assert server.policy.retry_after(80, server.fleet) == pytest.approx(0.75 * alone, rel=0.01)
 
 
+def test_no_time_is_below_nothing_where_a_model_became_faster_than_its_edges_were() -> None:
+    policy = Adaptive(profile={1: 0.001, 8: 0.002})
+    policy._edges.learn(8, Stages(0.050, 0.001, 0.050))
+
+    assert policy.retry_after(8, Fleet(1, 0)) == 0.0
+    assert not policy.is_hopeless(Request(EMPTY, ignore, 0.0, deadline=0.01), 80, Fleet(1, 0), 0.0)
+
+
 def test_answered_clients_are_waited_for_rather_than_overtaken_by_a_batch_sent_ahead() -> None:
     server = answered(FLAT, back=3)
     server.leave_when_due()
