@@ -52,7 +52,9 @@ class Bell:
         until = self._clock.now() + EARLY
         self._next = math.inf
         try:
-            for call in [call for call, time in self._times.items() if time <= until]:
+            for call in sorted(
+                (call for call, time in self._times.items() if time <= until), key=self._times.__getitem__
+            ):
                 if self._times.get(call, math.inf) <= until:  # nobody before it put it off
                     del self._times[call]
                     call()
