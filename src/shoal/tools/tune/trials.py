@@ -102,6 +102,7 @@ class Trials:
         is_fresh = not self._servers.has(setting)
         look = self._look(is_fresh)
         problem, level, memory = "", None, 0
+        # a look may wait as long as a request for its first answer, and as long again for those that are on their way
         within = self._plan.start_timeout + look.warmup + look.window + 2 * look.timeout + SLACK
         try:
             async with asyncio.timeout(within):
