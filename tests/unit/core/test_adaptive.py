@@ -1,4 +1,5 @@
 import math
+from statistics import median
 
 import pytest
 
@@ -616,6 +617,19 @@ def test_few_clients_of_a_model_that_reads_much_ride_together(seed: int, clients
         rates.append(simulation.run(1_500).throughput)
 
     assert rates[0] >= 0.98 * rates[1], "two batches that overlap take longer than one"
+
+
+def test_the_groups_of_a_loop_stay_even_where_answers_take_long() -> None:
+    ratios = []
+    for seed in (1, 2, 3):
+        rates = []
+        for policy in (Adaptive(), Alone()):
+            simulation = StagedSimulation(world("writes much", Workload("closed", 100), seed), policy)
+            simulation.run(7_000)
+            rates.append(simulation.run(7_000).throughput)
+        ratios.append(rates[0] / rates[1])
+
+    assert median(ratios) >= 1.58, "1.49 with the next batch handed over by the answers of the one before"
 
 
 def staged(rounds: int = 100) -> Server:
