@@ -43,7 +43,7 @@ class Volleys:
         """Rows that usually follow, and lately too, 0 when none do, and the seconds within which they have."""
         past = self._past
         count = len(past)
-        if count < ENOUGH:
+        if count < ENOUGH or self._sum < count:
             return 0, 0.0
         rows = min(self._sum // count, sum([past[-1 - age][1] for age in range(LATELY)]) // LATELY)
         if not rows:
