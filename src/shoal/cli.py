@@ -7,12 +7,10 @@ import sys
 from typing import cast
 
 import click
-from rich.console import Console
 
+from shoal.console import err
 from shoal.errors import LoadFailed, ServingError
 from shoal.version import __version__, is_compiled
-
-err = Console(stderr=True, highlight=False)
 
 PLACES = {  # of the commands: imported when they are asked for, as a tool needs no server
     "archive": "shoal.launch.archiver:archive",

@@ -18,6 +18,7 @@ LAYERS: dict[str, set[str] | None] = {
     "clock": set(),
     "version": set(),
     "redact": set(),
+    "console": set(),
     "heap": set(),
     "payload": {"errors"},
     "answer": set(),
@@ -64,7 +65,7 @@ LAYERS: dict[str, set[str] | None] = {
     # a profile is a bare worker; the doctor reads what the servers read, by the same rules; gRPC loads need HTTP/2
     "tools": {
         *("archive", "config", "errors", "frontend", "payload", "redact", "triton", "upstream", "version", "wire"),
-        *("timer", "worker"),
+        *("console", "timer", "worker"),
     },
     "testing": EVERYTHING,
     "app": EVERYTHING,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
@@ -14,9 +13,9 @@ from rich.table import Table
 from shoal.archive import checks, pack
 from shoal.archive.checks import Finding
 from shoal.archive.manifest import MANIFEST
+from shoal.console import err
 from shoal.errors import InvalidInput
 
-err = Console(stderr=True, highlight=False)
 COLOURS = {"error": "bold red", "warning": "yellow", "fine": "green"}
 FORMATS = ["default", "zip-store", "tgz", "no-archive"]
 

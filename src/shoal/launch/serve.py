@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import Progress
 
 from shoal import app, native
@@ -15,6 +14,7 @@ from shoal.archive.source import find_source, name_of
 from shoal.config.load import read_file, server_config
 from shoal.config.model import ModelConfig
 from shoal.config.server import ServerConfig
+from shoal.console import err
 from shoal.demo import assets
 from shoal.errors import ConfigError
 from shoal.telemetry import set_up_logs
@@ -83,7 +83,7 @@ def serve(target: str | None, models: tuple[str, ...], config_file: str | None, 
 def demo(**flags: Any) -> None:
     """Serve two real models with a page to try them: what is in a picture, and the text in it."""
     config = server_config({"page": True}, os.environ, flags)
-    with Progress(console=Console(stderr=True, highlight=False), transient=True) as progress:
+    with Progress(console=err, transient=True) as progress:
         ready = assets.ensure(progress)
     folder = Path(assets.__file__).parent
     start(

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shoal.console import err, out
 from shoal.tools.calls import ServerFailed, site_of
 from shoal.tools.management import Management, ModelRow
 from shoal.tools.units import DURATION, show, show_bytes
@@ -50,7 +51,7 @@ def show_list(server: Management, as_json: bool = False) -> None:
     if as_json:
         click.echo(json.dumps([{field: getattr(row, field) for field in row.__struct_fields__} for row in rows]))
     elif rows:
-        _console().print(_table(rows))
+        out().print(_table(rows))
     else:
         click.echo(f"{server.url} has no models")
 
@@ -67,7 +68,7 @@ def describe(server: Management, name: str, version: str, as_json: bool) -> None
         click.echo(json.dumps(found, indent=1))
         return
     for facts in found:
-        _console().print(_description(facts))
+        out().print(_description(facts))
 
 
 @models.command()
@@ -84,7 +85,7 @@ def replace(server: Management, url: str, name: str, version: str, workers: int 
     """
     told = {"replace": "true", "model_name": name, "model_version": version, "handler": handler}
     told |= {} if workers is None else {"initial_workers": str(workers)}
-    with Console(stderr=True).status(f"loading {url}"):
+    with err.status(f"loading {url}"):
         said = server.register(url, {key: value for key, value in told.items() if value})
     click.echo(said)
 
@@ -114,7 +115,7 @@ def register(server: Management, /, url: str, name: str, version: str, handler: 
     told = {words.get(key, key): str(value) for key, value in numbers.items() if value is not None}
     texts = {"model_name": name, "model_version": version, "handler": handler}
     told |= {key: value for key, value in texts.items() if value}
-    with Console(stderr=True).status(f"loading {url}"):
+    with err.status(f"loading {url}"):
         said = server.register(url, told)
     click.echo(said)
 
@@ -126,7 +127,7 @@ def register(server: Management, /, url: str, name: str, version: str, handler: 
 @click.pass_obj
 def scale(server: Management, name: str, workers: int, version: str) -> None:
     """Have N workers for a model; 0 stops all of them."""
-    with Console(stderr=True).status(f"scaling {name}"):
+    with err.status(f"scaling {name}"):
         said = server.scale(name, version, workers)
     click.echo(said)
 
@@ -155,7 +156,7 @@ def set_default(server: Management, name: str, version: str) -> None:
 @click.pass_obj
 def watch(server: Management, interval: float, count: int | None) -> None:
     """Keep a table of the models up to date, with answers per second."""
-    console = _console()
+    console = out()
     before: dict[tuple[str, str], tuple[float, int]] = {}
     looks = 0
     rows = server.rows()  # a server that is not there is said before the screen is taken
@@ -236,8 +237,3 @@ def _description(facts: Mapping[str, Any]) -> Table:
             told += f", last error: {worker['lastError']}"
         drawn.add_row(Text(f"worker {worker.get('id', '')}", style="bold"), Text(told))
     return drawn
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)

@@ -1,24 +1,14 @@
-"""Reports: where a tool's words go, and the files that it leaves behind."""
+"""Reports: the files that a tool leaves behind."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from shoal.console import err
 from shoal.tools import drawing
 from shoal.tools.drawing import Kind
 from shoal.tools.files import write_whole
-
-WIDE = 200  # columns where nobody looks at a terminal
-
-err = Console(stderr=True, highlight=False)
-
-
-def out() -> Console:
-    """Give what results are printed with; into a file, no line of a table is broken."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else WIDE)
 
 
 def write_report(kind: Kind, base: Path, files: Mapping[str, str | bytes]) -> None:

@@ -14,6 +14,7 @@ import uvloop
 from rich.table import Table
 
 from shoal.archive.source import find_source
+from shoal.console import err, out
 from shoal.errors import InvalidInput, ServingError
 from shoal.tools import machine, units
 from shoal.tools.bench import compare as comparing
@@ -36,7 +37,7 @@ from shoal.tools.bench.target import (
 )
 from shoal.tools.bench.tensors import read_shapes
 from shoal.tools.files import base_of, check_writable
-from shoal.tools.reports import err, out, write_report
+from shoal.tools.reports import write_report
 from shoal.tools.samples import Sample, read_samples
 
 INTERRUPTED = 130

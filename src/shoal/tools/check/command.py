@@ -7,13 +7,13 @@ from typing import Any
 import click
 import msgspec
 
+from shoal.console import err
 from shoal.errors import InvalidInput
 from shoal.tools import units
 from shoal.tools.check.messages import decode_report
 from shoal.tools.check.trial import SIZES, Checked, Trial, load
 from shoal.tools.profile.measure import holding
 from shoal.tools.profile.source import overrides_of, settings_of
-from shoal.tools.reports import err
 from shoal.tools.samples import Sample, read_samples
 from shoal.worker.proof import ABSOLUTE, RELATIVE, Tolerance
 

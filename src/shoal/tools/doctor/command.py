@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from shoal.archive.store import ENDINGS
+from shoal.console import out
 from shoal.errors import InvalidInput
 from shoal.tools.bench.target import is_address
 from shoal.tools.calls import site_of
@@ -94,24 +94,24 @@ def _of_one(folder: Path) -> Diagnosis:
 
 
 def _show(found: Diagnosis) -> None:
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
-    out.print(f"{found.target}: {found.what}", markup=False, soft_wrap=True)
+    console = out()
+    console.print(f"{found.target}: {found.what}", markup=False, soft_wrap=True)
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("what", "kind", "verdict"):
         drawn.add_column(name, no_wrap=True)
     for subject in found.subjects:
         drawn.add_row(subject.name, subject.kind, WORDS[subject.level], style=STYLES[subject.level])
-    out.print(drawn)
+    console.print(drawn)
     for subject in found.subjects:
         for finding in sorted(subject.findings, key=lambda each: -ORDER.index(each.level)):
-            out.print(f"{subject.name}: {WORDS[finding.level]}: {finding.text}", markup=False, soft_wrap=True)
+            console.print(f"{subject.name}: {WORDS[finding.level]}: {finding.text}", markup=False, soft_wrap=True)
             if finding.change:
-                out.print(f"    -> {finding.change}", markup=False, soft_wrap=True)
+                console.print(f"    -> {finding.change}", markup=False, soft_wrap=True)
     counts = {level: sum(subject.level == level for subject in found.subjects) for level in ORDER}
     told = ", ".join(f"{count} {COUNTED[level]}" for level, count in counts.items() if count) or "nothing to look at"
-    out.print(told, markup=False, style="bold")
+    console.print(told, markup=False, style="bold")
     if found.start and found.level != "fails":
-        out.print(f"start it with: {found.start}", markup=False, soft_wrap=True)
+        console.print(f"start it with: {found.start}", markup=False, soft_wrap=True)
 
 
 def _plain(found: Diagnosis) -> dict[str, object]:

@@ -10,6 +10,7 @@ import click
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from shoal.config.profile import beside
+from shoal.console import err, out
 from shoal.errors import InvalidInput
 from shoal.tools import units
 from shoal.tools.files import base_of, check_writable, write_whole
@@ -17,7 +18,7 @@ from shoal.tools.profile import report
 from shoal.tools.profile.measure import Measured, holding, load, measure
 from shoal.tools.profile.rules import SIZES, Limits
 from shoal.tools.profile.source import overrides_of, settings_of
-from shoal.tools.reports import err, out, write_report
+from shoal.tools.reports import write_report
 from shoal.tools.samples import Sample, read_samples
 
 LARGEST = 65536

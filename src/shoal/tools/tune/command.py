@@ -14,6 +14,7 @@ from rich.table import Table
 
 from shoal.archive.source import find_source, name_of
 from shoal.config.load import read_file
+from shoal.console import err, out
 from shoal.errors import ConfigError, InvalidInput
 from shoal.tools import machine, units
 from shoal.tools.bench import plan as loads
@@ -21,7 +22,7 @@ from shoal.tools.bench.plan import Settings
 from shoal.tools.bench.tensors import read_shapes
 from shoal.tools.files import base_of, check_writable
 from shoal.tools.profile.source import overrides_of
-from shoal.tools.reports import err, out, write_report
+from shoal.tools.reports import write_report
 from shoal.tools.samples import Sample, read_samples
 from shoal.tools.tune.goal import Goals, read_goals, show_figures
 from shoal.tools.tune.hosts import Host, Native, Triton, triton_model
