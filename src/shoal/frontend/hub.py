@@ -70,7 +70,7 @@ def _call_later(delay: float, callback: Callable[[], None]) -> None:
 
 
 class Hub:
-    """The live connections of one listener. `now` only moves when it is swept.
+    """The live connections of one listener. `now` only moves when it is swept, and not while the loop stood still.
 
     `soon` and `later` are the loop's: its next turn, and the turn after so many seconds.
     """
@@ -95,6 +95,7 @@ class Hub:
         self.refusal: Callable[[int, str], tuple[bytes, bytes]] | None = None  # header lines and body, where not plain
         self.budget = Budget()  # of large bodies outside shared memory
         self._empty: asyncio.Future[None] | None = None
+        self._stood = 0.0  # seconds for which nobody could be heard
 
     def join(self, connection: Connection, peername: object = None) -> Client:
         """Take a connection in; its number is unique in the process."""
@@ -111,8 +112,13 @@ class Hub:
         if not self.connections and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 
-    def sweep(self, now: float) -> None:
-        """Move the clock and end what took too long."""
+    def sweep(self, now: float, late: float = 0.0) -> None:
+        """Move the clock and end what took too long. For so much of the time, the sweep being `late`, nobody answers.
+
+        What came meanwhile lies unread: whoever is ended now would be so for what the process did, or its host.
+        """
+        self._stood += late
+        now -= self._stood
         self.now = now
         self.date = _date_line()
         for connection in [c for c in self.connections if c.deadline <= now or c.write_deadline <= now]:

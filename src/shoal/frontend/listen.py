@@ -78,6 +78,7 @@ class Accepting:
         self._door = Door(connection, secured)
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0  # when the next sweep should be
         self.hub = where.get("hub") or Hub()
 
     @property
@@ -102,6 +103,7 @@ class Accepting:
         except BaseException:
             self._stop_accepting()
             raise
+        self._due = asyncio.get_running_loop().time()
         self._sweep()
 
     async def drain(self, timeout: float) -> None:
@@ -134,8 +136,10 @@ class Accepting:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._period, self._sweep)
-        self.hub.sweep(loop.time())
+        now, period = loop.time(), self._period
+        late, self._due = now - self._due, now + period
+        self._timer = loop.call_later(period, self._sweep)
+        self.hub.sweep(now, late if late > period else 0.0)
 
     def _stop_accepting(self) -> None:
         addresses = self.addresses

@@ -81,6 +81,7 @@ class WorkerSlot:
         self._outputs: list[LinePipe] = []
         self._endings: set[asyncio.Task[None]] = set()  # outputs of processes that are gone
         self._watch: asyncio.TimerHandle | None = None
+        self._pause, self._due = min(1.0, config.response_timeout / 4), 0.0  # between looks at batches; the next one
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
         self._hung: Batch | None = None
@@ -239,11 +240,10 @@ class WorkerSlot:
             return  # the process ends by itself
         assert self._link is not None
         self._link.wants_headers = report.wants_headers
+        count = self._config.instances
         self._instances = [
-            LinkedInstance(
-                f"{self.id}/{number}" if self._config.instances > 1 else self.id, number, report.places, self._link
-            )
-            for number in range(self._config.instances)
+            LinkedInstance(f"{self.id}/{number}" if count > 1 else self.id, number, report.places, self._link)
+            for number in range(count)
         ]
         self._move(Stage.READY)
         for instance in self._instances:
@@ -276,12 +276,14 @@ class WorkerSlot:
 
     def _watch_batches(self) -> None:
         """Look now and then whether a batch is past its time; no timer per batch."""
-        pause = min(1.0, self._config.response_timeout / 4)
-        self._watch = asyncio.get_running_loop().call_later(pause, self._look)
+        self._due = self._clock.now() + self._pause
+        self._watch = asyncio.get_running_loop().call_later(self._pause, self._look)
 
     def _look(self) -> None:
         assert self._link is not None
         now = self._clock.now()
+        if (late := now - self._due) > self._pause:  # this process stood still: answers may lie unread
+            self._link.excuse(late)
         for _, batch, began in self._link.running.values():
             if now - began > self._config.response_timeout:
                 self._hung = batch

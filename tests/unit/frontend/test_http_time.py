@@ -30,6 +30,18 @@ def test_silence_counts_from_the_last_answer() -> None:
     assert client.transport.closed
 
 
+def test_the_time_for_which_the_loop_stood_still_is_not_the_clients() -> None:
+    client = Client(ok)
+    client.hub.sweep(60.0)
+    client.hub.sweep(500.0, late=430.0)
+    assert not client.transport.closed
+    client.send(GET + b"\r\n")
+    client.hub.sweep(574.0)
+    assert not client.transport.closed
+    client.hub.sweep(575.0)
+    assert client.transport.closed
+
+
 def test_a_closed_connection_that_does_not_go_is_cut() -> None:
     client = Client()
     client.hub.sweep(75.0)
