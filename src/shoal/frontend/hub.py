@@ -113,9 +113,9 @@ class Hub:
             self._empty.set_result(None)
 
     def sweep(self, now: float, late: float = 0.0) -> None:
-        """Move the clock and end what took too long. For so much of the time, the sweep being `late`, nobody answers.
+        """Move the clock and end what took too long; the seconds by which the sweep itself is `late` count for nobody.
 
-        What came meanwhile lies unread: whoever is ended now would be so for what the process did, or its host.
+        What came meanwhile lies unread: whoever was ended now would be so for what this process did, or its host.
         """
         self._stood += late
         now -= self._stood
