@@ -45,7 +45,6 @@ LEAST_SPACING: Final = 0.02  # times t(1): shorter spacing is not worth a timer
 CHEAP: Final = 0.25e-3  # seconds; so short a batch is not split: each batch more costs the front process about as much
 TINY: Final = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
 LEAD: Final = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
-LONE: Final = Leave(1, "idle")  # the decision of most requests that come alone
 PROBE_AFTER: Final = 8  # refusals without a batch, after which one leaves although it looks too late
 
 
@@ -135,7 +134,7 @@ class Adaptive:
                     return Hold(plan.until, plan.reason)
                 reason = "full" if rows >= plan.size else plan.reason + "-over"
         if rows == 1:
-            return LONE if reason == "idle" else Leave(1, reason)
+            return Leave(1, reason)
         if fleet.size > 1 or now <= self._last_deadline:
             return Leave(self._first_of(min(cap, self._wanted(rows, fleet, now))), reason)
         most = self._round_share(rows) if rows >= cap else self._first_of(rows)

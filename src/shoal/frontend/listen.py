@@ -9,6 +9,7 @@ import stat
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypedDict, Unpack
 
+from shoal.clock import stood_still
 from shoal.frontend.door import Door
 from shoal.frontend.http import Application, HttpLimits, HttpProtocol, Hub, Lend
 from shoal.frontend.hub import BACKLOG
@@ -78,7 +79,6 @@ class Accepting:
         self._door = Door(connection, secured)
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0  # when the next sweep should be
         self.hub = where.get("hub") or Hub()
 
     @property
@@ -103,7 +103,6 @@ class Accepting:
         except BaseException:
             self._stop_accepting()
             raise
-        self._due = asyncio.get_running_loop().time()
         self._sweep()
 
     async def drain(self, timeout: float) -> None:
@@ -136,10 +135,9 @@ class Accepting:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        now, period = loop.time(), self._period
-        late, self._due = now - self._due, now + period
-        self._timer = loop.call_later(period, self._sweep)
-        self.hub.sweep(now, late if late > period else 0.0)
+        now, last = loop.time(), self._timer
+        self._timer = loop.call_later(self._period, self._sweep)
+        self.hub.sweep(now, stood_still(last.when(), now, self._period) if last is not None else 0.0)
 
     def _stop_accepting(self) -> None:
         addresses = self.addresses

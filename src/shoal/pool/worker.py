@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from shoal.clock import Clock
+from shoal.clock import Clock, stood_still
 from shoal.config.model import ModelConfig
 from shoal.core.batch import Batch
 from shoal.core.model import Proof, WorkerFacts
@@ -81,7 +81,7 @@ class WorkerSlot:
         self._outputs: list[LinePipe] = []
         self._endings: set[asyncio.Task[None]] = set()  # outputs of processes that are gone
         self._watch: asyncio.TimerHandle | None = None
-        self._pause, self._due = min(1.0, config.response_timeout / 4), 0.0  # between looks at batches; the next one
+        self._pause = min(1.0, config.response_timeout / 4)  # between two looks at the batches
         self._task: asyncio.Task[None] | None = None
         self._gone = asyncio.Event()
         self._hung: Batch | None = None
@@ -276,14 +276,14 @@ class WorkerSlot:
 
     def _watch_batches(self) -> None:
         """Look now and then whether a batch is past its time; no timer per batch."""
-        self._due = self._clock.now() + self._pause
         self._watch = asyncio.get_running_loop().call_later(self._pause, self._look)
 
     def _look(self) -> None:
-        assert self._link is not None
+        assert self._link is not None and self._watch is not None
         now = self._clock.now()
-        if (late := now - self._due) > self._pause:  # this process stood still: answers may lie unread
-            self._link.excuse(late)
+        loop = asyncio.get_running_loop()
+        if stood := stood_still(self._watch.when(), loop.time(), self._pause):  # answers may lie unread
+            self._link.excuse(stood)
         for _, batch, began in self._link.running.values():
             if now - began > self._config.response_timeout:
                 self._hung = batch

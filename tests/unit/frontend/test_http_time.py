@@ -42,6 +42,16 @@ def test_the_time_for_which_the_loop_stood_still_is_not_the_clients() -> None:
     assert client.transport.closed
 
 
+@pytest.mark.parametrize("begun", [GET, b"\r\n", post(b"x" * 20)[:-11]], ids=["head", "start", "body"])
+def test_whoever_was_sending_while_the_loop_stood_still_may_go_on(begun: bytes) -> None:
+    client = Client(ok)
+    client.send(begun)
+    client.hub.sweep(500.0, late=498.0)
+    assert client.answer == b"" and not client.transport.closed
+    client.hub.sweep(540.0)
+    assert client.status == 408
+
+
 def test_a_closed_connection_that_does_not_go_is_cut() -> None:
     client = Client()
     client.hub.sweep(75.0)

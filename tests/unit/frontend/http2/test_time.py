@@ -56,6 +56,15 @@ def test_an_idle_connection_is_left_politely() -> None:
     assert client.transport.aborted
 
 
+def test_an_idle_connection_is_not_left_for_the_time_the_loop_stood_still() -> None:
+    client = Client()
+    client.send(unary(1, b"x"))
+    client.hub.sweep(client.hub.now + 1000, late=900)
+    assert client.is_alive and not client.transport.ended
+    wait(client, 900 + 201)
+    assert client.goaway() == (1, NO_ERROR)
+
+
 def test_a_call_begun_keeps_the_connection_if_its_client_is_there() -> None:
     client = Client(quiet)
     client.send(head(1))
