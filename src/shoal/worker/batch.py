@@ -147,7 +147,7 @@ class Batch:
 class Slice:
     """A micro-batch, or the whole of a batch: the requests still alive in it and the data between two stages."""
 
-    __slots__ = ("batch", "data", "items", "later", "leave", "places", "requests", "seconds", "start")
+    __slots__ = ("batch", "column", "data", "items", "later", "leave", "places", "requests", "seconds", "start")
 
     def __init__(self, batch: Batch, places: Sequence[int], items: Sequence[Item], start: int) -> None:
         self.batch = batch
@@ -156,6 +156,7 @@ class Slice:
         self.start = start  # where its bytes begin behind the message
         self.requests = Requests(items, RequestView)
         self.data: Any = None
+        self.column = 0  # the stage that is next, where each has its thread
         self.later: Later | None = None  # lets its answers begin, where they come after its last stage
         self.leave: Callable[[Slice], None] | None = None  # who sees it off after those; None: they are waited for
         self.seconds = [0.0, 0.0, 0.0]

@@ -1,20 +1,21 @@
 """The stages of a program, run one batch after the other or side by side.
 
 `Inline` runs on the caller's thread: a lone request crosses no thread. `Threaded` gives each stage its own threads, so
-that preprocessing of one batch overlaps inference of the batch before. `Gathered` runs on the thread that the model
-belongs to. A stage's exception is the failure of the slice
-it ran for; no thread ends by one. A slice whose answers come later leaves with the last of them, and holds no thread
-until then. What a queue between stages may hold is bounded; what waits before the first stage is bounded by the front
-process, which sends no more batches than an instance has places.
+that preprocessing of one batch overlaps inference of the batch before; a few requests with nothing to overlap stay on
+the thread of inference. `Gathered` runs on the thread that the model belongs to. A stage's exception is the failure of
+the slice it ran for; no thread ends by one. A slice whose answers come later leaves with the last of them, and holds no
+thread until then. What a queue between stages may hold is bounded; what waits before the first stage is bounded by the
+front process, which sends no more batches than an instance has places.
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Protocol
+from typing import Final, Protocol
 
 from shoal.config.model import MicroBatching
 from shoal.wire.memory import ArenaReader
@@ -22,12 +23,14 @@ from shoal.worker import streams
 from shoal.worker.batch import Batch, Slice, rows_of
 from shoal.worker.home import Home
 from shoal.worker.later import Later
-from shoal.worker.program import Program, Stage
+from shoal.worker.program import COLUMNS, Program, Stage
 from shoal.worker.requests import Requests
 
 Done = Callable[[Batch], None]
 Poll = Callable[[], None]
 _log = logging.getLogger("shoal.worker")
+FEW: Final = 8  # requests for which to change threads costs more than it brings, while nobody else is there
+BRIEF: Final = 1e-3  # seconds; the next inference may wait for so short a postprocess
 
 
 class Pipeline(Protocol):
@@ -79,7 +82,12 @@ class Inline:
 
 
 class Threaded:
-    """Every stage with threads of its own."""
+    """Every stage with threads of its own.
+
+    To hand a slice over takes a tenth of a millisecond where the next thread sleeps on another core, and the data goes
+    cold. So a few requests that find nobody inside begin on the thread of inference, and what is alone there after
+    its inference stays for a brief postprocess. Inference never leaves its threads: libraries keep things for each.
+    """
 
     def __init__(
         self,
@@ -91,12 +99,18 @@ class Threaded:
     ) -> None:
         self._program = program
         self._arena = arena
-        self._leave = partial(_leave, done)
+        self._done = done
         self._run = run or run_stages
-        is_staged = len(program.stages) > 1
+        stages = program.stages
+        is_staged = len(stages) > 1
         self._slice_size = micro.micro_batch_size if is_staged else 0
-        self._threads = [micro.parallelism.get(stage.name, 1) if is_staged else 1 for stage in program.stages]
+        self._threads = [micro.parallelism.get(stage.name, 1) if is_staged else 1 for stage in stages]
         self._hops = [Hop(0 if column == 0 else 2 * threads) for column, threads in enumerate(self._threads)]
+        # a stage runs as often at once as it has threads, whosever they are
+        self._gates = [threading.Lock() if count == 1 else threading.Semaphore(count) for count in self._threads]
+        self._home = 1 if is_staged else 0  # the column of inference
+        self._inside: set[Slice] = set()  # those that have not left
+        self._tail = math.inf  # seconds that the last stage took, the last time
 
     def start(self) -> None:
         """Start the threads; they end with the process."""
@@ -106,27 +120,56 @@ class Threaded:
                 threading.Thread(target=self._serve, args=(column,), name=name, daemon=True).start()
 
     def submit(self, batch: Batch) -> None:
-        """Put its slices before the first stage."""
-        for cut in batch.slices(self._slice_size):
+        """Put its slices before the first stage, or what has nothing to overlap before inference."""
+        cuts = batch.slices(self._slice_size)
+        first = 0
+        if self._home and not self._inside and len(cuts) == 1 and len(batch.items) <= FEW:
+            first = self._home
+            self._gates[0].acquire()  # nobody overtakes it
+        for cut in cuts:
             cut.leave = self._leave
-            self._hops[0].put(cut)
+            self._inside.add(cut)
+            self._hops[first].put(cut)
 
     def _serve(self, column: int) -> None:
         hop = self._hops[column]
-        after = self._hops[column + 1] if column + 1 < len(self._hops) else None
-        stages = self._program.stages[column : column + 1]
         while True:
             cut = hop.get()
             try:
-                self._run(cut, stages, self._program, self._arena, nothing_to_poll)
-                if cut.later is not None:
-                    continue  # it leaves with its last answer
-                if cut.places and after is not None:
-                    after.put(cut)
-                else:
-                    self._leave(cut)
+                self._pass(cut, column)
             except BaseException:  # a defect of ours: the thread lives
                 _log.exception("a batch could not be answered")
+
+    def _pass(self, cut: Slice, own: int) -> None:
+        """Run the stages that are due on the thread of stage `own`, and see the slice on its way.
+
+        A gate before that stage's was passed when the slice was submitted.
+        """
+        stages = self._program.stages
+        column, last = cut.column, len(stages) - 1
+        while True:
+            gate = self._gates[column]
+            if column >= own:
+                gate.acquire()
+            try:
+                self._run(cut, stages[column : column + 1], self._program, self._arena, nothing_to_poll)
+            finally:
+                gate.release()
+            if cut.later is not None:
+                return  # it leaves with its last answer
+            if column == last:
+                self._tail = cut.seconds[COLUMNS[stages[last].name]]
+            if column == last or not cut.places:
+                self._leave(cut)
+                return
+            column = cut.column = column + 1
+            if column > own and not (own == self._home and len(self._inside) == 1 and self._tail < BRIEF):
+                self._hops[column].put(cut)
+                return
+
+    def _leave(self, cut: Slice) -> None:
+        self._inside.discard(cut)
+        _leave(self._done, cut)
 
 
 class Gathered:

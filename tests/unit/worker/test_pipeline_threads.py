@@ -1,4 +1,7 @@
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from hypothesis import given, settings
@@ -6,8 +9,8 @@ from hypothesis import strategies as st
 
 from shoal.config.model import MicroBatching
 from shoal.wire.messages import Failure
-from shoal.worker.pipeline import Threaded
-from tests.unit.worker.making import Doubler, Listener, batch, messages, nothing, program, staged
+from shoal.worker.pipeline import BRIEF, FEW, Threaded
+from tests.unit.worker.making import STAGES, Doubler, Listener, batch, messages, nothing, program, staged
 
 
 def test_preprocessing_overlaps_inference_of_the_batch_before() -> None:
@@ -112,3 +115,118 @@ def test_a_stage_waits_when_the_next_one_is_full() -> None:
     proceed.set()
     listener.wait()
     assert listener.results(1, 10) == [b"1"] * 10
+
+
+class Watched(Doubler):
+    """Notes which thread each stage ran on, and how often it ran at once at most."""
+
+    def __init__(self, slow: str = "") -> None:
+        self.slow = slow
+        self.threads: dict[str, list[str]] = {stage: [] for stage in STAGES}
+        self.most = dict.fromkeys(STAGES, 0)
+        self._now = dict.fromkeys(STAGES, 0)
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def _running(self, stage: str) -> Iterator[None]:
+        with self._lock:
+            self.threads[stage].append(threading.current_thread().name)
+            self._now[stage] += 1
+            self.most[stage] = max(self.most[stage], self._now[stage])
+        time.sleep(2 * BRIEF if stage == self.slow else 0.0)
+        yield
+        with self._lock:
+            self._now[stage] -= 1
+
+    def preprocess(self, data: list[dict[str, Any]]) -> list[int]:
+        with self._running("preprocess"):
+            return [int(row["body"]) for row in data]
+
+    def inference(self, data: list[int]) -> list[int]:
+        with self._running("inference"):
+            return super().inference(data)
+
+    def postprocess(self, data: list[int]) -> list[str]:
+        with self._running("postprocess"):
+            return [str(number) for number in data]
+
+
+def one_after_the_other(target: Watched, *sizes: int) -> Watched:
+    listener = Listener()
+    pipeline = Threaded(program(target), MicroBatching(), None, nothing)
+    pipeline.start()
+    for number, size in enumerate(sizes, 1):
+        pipeline.submit(batch(number, [b"3"] * size, listener))
+        listener.wait()
+        assert listener.results(number, size) == [b"6"] * size
+    return target
+
+
+def test_a_few_requests_with_nobody_else_there_stay_on_the_thread_of_inference() -> None:
+    seen = one_after_the_other(Watched(), 1, 1, FEW)
+    assert seen.threads["preprocess"] == ["inference-0"] * 3
+    assert seen.threads["inference"] == ["inference-0"] * 3
+    # how long the last stage takes is known after the first
+    assert seen.threads["postprocess"] == ["postprocess-0", "inference-0", "inference-0"]
+
+
+def test_many_requests_are_read_on_the_thread_made_for_it() -> None:
+    assert one_after_the_other(Watched(), FEW + 1).threads["preprocess"] == ["preprocess-0"]
+
+
+def test_the_next_inference_does_not_wait_for_a_long_postprocess() -> None:
+    assert set(one_after_the_other(Watched("postprocess"), 1, 1, 1).threads["postprocess"]) == {"postprocess-0"}
+
+
+def test_a_brief_postprocess_is_handed_on_where_somebody_waits_for_inference() -> None:
+    inside, release = threading.Event(), threading.Event()
+
+    class Held(Watched):
+        def inference(self, data: list[int]) -> list[int]:
+            if data == [5]:
+                inside.set()
+                assert release.wait(20)
+            return super().inference(data)
+
+    listener = Listener()
+    target = Held()
+    pipeline = Threaded(program(target), MicroBatching(), None, nothing)
+    pipeline.start()
+    for number, body in enumerate([b"1", b"5"], 1):  # the first tells how long the last stage takes
+        pipeline.submit(batch(number, [body], listener))
+        if number == 1:
+            listener.wait()
+    assert inside.wait(20)
+    pipeline.submit(batch(3, [b"7"], listener))
+    release.set()
+    listener.wait(2)
+    assert target.threads["postprocess"][1] == "postprocess-0"
+    assert target.threads["preprocess"] == ["inference-0", "inference-0", "preprocess-0"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 2 * FEW), min_size=1, max_size=12),
+    pauses=st.lists(st.booleans(), min_size=12, max_size=12),
+    threads=st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 2)),
+    slow=st.sampled_from(["", *STAGES]),
+)
+def test_no_stage_runs_more_often_at_once_than_it_has_threads(
+    sizes: list[int], pauses: list[bool], threads: tuple[int, int, int], slow: str
+) -> None:
+    listener, target = Listener(), Watched(slow)
+    allowed = dict(zip(STAGES, threads, strict=True))
+    pipeline = Threaded(program(target), MicroBatching(parallelism=allowed), None, nothing)  # type: ignore[arg-type]
+    pipeline.start()
+    running = 0
+    for number, (size, is_waited_for) in enumerate(zip(sizes, pauses, strict=False), 1):
+        pipeline.submit(batch(number, [b"%d" % number] * size, listener))
+        running += 1
+        if is_waited_for:
+            listener.wait(running)
+            running = 0
+    listener.wait(running)
+    for number, size in enumerate(sizes, 1):
+        assert listener.results(number, size) == [b"%d" % (2 * number)] * size
+    assert all(target.most[stage] <= allowed[stage] for stage in STAGES)
+    assert {name.split("-")[0] for name in target.threads["inference"]} == {"inference"}
