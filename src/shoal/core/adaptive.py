@@ -29,11 +29,12 @@ from typing import Final
 from shoal.clock import EARLY
 from shoal.core.batch import Batch
 from shoal.core.cost import CostCurve
-from shoal.core.cuts import GAP, Load, even_share, oldest_first
+from shoal.core.cuts import GAP, even_share, oldest_first
+from shoal.core.lessons import Ended, Lessons
 from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
-from shoal.core.running import Edges, HandOver, Running
+from shoal.core.running import Running
 from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
 from shoal.core.triage import MARGIN, is_hopeless, triage
 from shoal.core.volleys import Volleys, is_worth
@@ -66,11 +67,9 @@ class Adaptive:
         self.curve = CostCurve(limit, profile)
         self.returns = Returns()
         self.volleys = Volleys()
-        self.load = Load()
         self.rate = 0.0  # rows a second
         self._rated = 0.0  # when the rate was last brought up to date
         self._running = Running()
-        self._hand_over = HandOver()
         self._plan: Plan | None = None
         self._is_first = False  # the lane holds a lone arrival that nothing was decided about yet
         self._is_loop = False  # most answered groups come back whole
@@ -79,7 +78,8 @@ class Adaptive:
         self._refused = 0  # since a batch left
         self._is_trying = False  # the batch decided about is to try a size
         self._turn = 0  # batches that have left
-        self._edges = Edges()
+        self._lessons = Lessons()
+        self._edges = self._lessons.edges
         self._is_late = False  # what waits was to be sent ahead, and the batch before it ended sooner
         self._ahead_of: int | None = None  # the batch that what waits is to be sent ahead of
 
@@ -165,7 +165,7 @@ class Adaptive:
         return max(now, run.end - edges.after(last) - before - LEAD)
 
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
-        """Predict when the instance will be free."""
+        """Predict when the instance will be free; there is time to learn now."""
         self._plan = None
         self._is_first = False
         self._refused = 0
@@ -173,31 +173,27 @@ class Adaptive:
         if self._is_trying and self.curve.beyond:
             self.curve.probed()
         self._is_trying = self._is_late = False
+        self._learn()
         took = self._predict(batch.rows)
         if self._running.of(batch.instance):
             took = max(0.0, took - self._edges.hidden(batch.rows))
         self._running.begin(batch, took, fleet.size, now)
 
     def done(self, batch: Batch, now: float) -> None:
-        """Learn what the batch cost and whom to expect back; a failed batch teaches nothing."""
+        """Note whom to expect back, and what the batch took; a failed batch teaches nothing.
+
+        What follows from its time is left until the next batch is on its way, unless it is news: whoever has just been
+        answered may ask again at once, and would wait for it.
+        """
         self._plan = None
         self._is_late = batch.number == self._ahead_of
         took, is_alone = self._running.end(batch, now)
-        stages = batch.stages
-        if stages is None:
+        if batch.stages is None:
             return
-        inside = stages.preprocess + stages.inference + stages.postprocess
-        share = took
-        if is_alone:
-            took = share = self._hand_over.cost(took, inside)
-        elif inside:
-            took, share = inside, self._edges.share(took, stages)
-        self._edges.learn(batch.rows, stages)
-        if batch.rows and self.curve.learn(batch.rows, took):
-            self._is_loop = self.returns.is_loop()
-            self._returns_pay = self._return_wait(1, 2, self.curve.total) > 0.0
-        self.load.note(share, now)
+        self._lessons.add(Ended(batch.rows, batch.stages, took, is_alone, now))
         self.returns.answered(batch.requests, batch.rows / max(1, len(batch)), now)
+        if self.curve.is_young(batch.rows):
+            self._learn()
 
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
         """Give the time the waiting rows take, or a second while that is unknown."""
@@ -212,6 +208,7 @@ class Adaptive:
 
     def profile(self) -> dict[int, float]:
         """Give the learned seconds by rows: to show, and to keep with the model for a warm start."""
+        self._learn()
         return self.curve.profile()
 
     def describe(self) -> dict[str, object]:
@@ -302,6 +299,12 @@ class Adaptive:
         """Server time for `rows` while batches overlap."""
         return max(0.0, self.curve.total(rows) - self._edges.hidden(rows))
 
+    def _learn(self) -> None:
+        """Learn from the batches that have ended, if any have."""
+        if self._lessons.learn(self.curve):
+            self._is_loop = self.returns.is_loop()
+            self._returns_pay = self._return_wait(1, 2, self.curve.total) > 0.0
+
     def _is_everybody_here(self, lane: Lane) -> bool:
         """Whether all clients that are known wait or run: connections of a pool come back as well, and others too."""
         return len(self.returns) <= len(lane) + self._running.requests
@@ -335,7 +338,7 @@ class Adaptive:
             return rows
         if self._is_loop:  # its clients come together as well, but as those who come back
             return rows
-        return oldest_first(table, [lane[index].arrived for index in range(rows)], now, self.load.price)
+        return oldest_first(table, [lane[index].arrived for index in range(rows)], now, self._lessons.load.price)
 
     def _slots(self, fleet: Fleet, now: float) -> list[Slot]:
         return slots_of(self._running.ends(), fleet.idle, fleet.size, now)

@@ -107,7 +107,7 @@ class CostCurve:
             if rows >= 1 and LEAST <= seconds < math.inf:
                 self._prior[key_of(rows)] = Point(rows, seconds, TRUSTED)
         if self._prior:
-            self._fit()
+            self.refit()
 
     @property
     def is_known(self) -> bool:
@@ -119,8 +119,21 @@ class CostCurve:
         """Whether the profile was right so often, and never wrong, that its warnings count as well."""
         return self._borne_out >= WITNESSED and not self._is_doubted
 
-    def learn(self, rows: int, seconds: float) -> bool:
-        """Note that a batch took so long; True when the curve was fitted anew."""
+    def is_young(self, rows: int) -> bool:
+        """Whether so little is known of this size that another batch of it tells much."""
+        point = self._points.get(key_of(rows))
+        return point is None or point.samples < YOUNG
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `refit` has so much to do that it should be called soon."""
+        return self._unfitted >= REFIT_AFTER
+
+    def learn(self, rows: int, seconds: float, *, may_wait: bool = False) -> bool:
+        """Note that a batch took so long; True when the curve was fitted anew.
+
+        With `may_wait` that is left to `refit` where nothing calls for it but the number of samples.
+        """
         seconds = max(LEAST, seconds)
         key = key_of(rows)
         point = self._points.get(key)
@@ -134,13 +147,21 @@ class CostCurve:
         point.add(rows, even)
         self._unfitted += 1
         is_settled = key in self._prior and self._meets(key, point)
-        if is_settled or point.samples < YOUNG or self._unfitted >= REFIT_AFTER:
-            self._fit()
+        if is_settled or point.samples < YOUNG or (self.is_due and not may_wait):
+            self.refit()
         elif not 1.0 / REPACED < self.pace / self._fitted_pace < REPACED:
             self._tabulate()
         else:
             return False
         return True
+
+    def refit(self) -> None:
+        """Make the curve, and choose its size, of what was noted."""
+        self._unfitted = 0
+        self._tabulate()
+        for point in chain(self._points.values(), self._prior.values()):
+            point.samples = max(STALE, AGEING * point.samples)
+        self._choose()
 
     def total(self, rows: int) -> float:
         """Server time for `rows` in batches of at most `cap`."""
@@ -249,13 +270,6 @@ class CostCurve:
             for point in chain(self._points.values(), self._prior.values()):
                 point.seconds = max(LEAST, point.seconds * pace / self.pace)
                 point.samples = min(point.samples, 1.0)
-
-    def _fit(self) -> None:
-        self._unfitted = 0
-        self._tabulate()
-        for point in chain(self._points.values(), self._prior.values()):
-            point.samples = max(STALE, AGEING * point.samples)
-        self._choose()
 
     def _tabulate(self) -> None:
         self._fitted_pace = self.pace

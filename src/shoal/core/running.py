@@ -51,8 +51,10 @@ class Running:
     def end(self, batch: Batch, now: float) -> tuple[float, bool]:
         """Forget a batch; give the seconds for which it had its instance to itself, and whether from its start."""
         runs = self._runs.get(batch.instance, [])
-        index = next((index for index, run in enumerate(runs) if run.number == batch.number), None)
-        if index is None:
+        index = 0
+        while index < len(runs) and runs[index].number != batch.number:
+            index += 1
+        if index == len(runs):
             return now - batch.left, True
         run = runs.pop(index)
         if not runs:

@@ -385,8 +385,8 @@ class Scheduler:
                 self.batcher.fleet.idle -= 1
             held.append(got)
             got.instance = instance_id
-            self.batcher.sent(got, now)
             self._instances[instance_id].run(got)
+            self.batcher.sent(got, now)  # it takes time to learn, which the batch need not wait for
         return math.inf
 
     def _tell_idle(self) -> None:

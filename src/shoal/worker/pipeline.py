@@ -220,19 +220,23 @@ class Hop:
 
     def __init__(self, limit: int) -> None:
         self._queue: SimpleQueue[Slice] = SimpleQueue()
-        self._room = threading.Semaphore(limit) if limit else None
+        self._room: SimpleQueue[None] | None = None  # as many as may still come; a semaphore is Python, and slower
+        if limit:
+            self._room = SimpleQueue()
+            for _ in range(limit):
+                self._room.put(None)
 
     def put(self, cut: Slice) -> None:
         """Add a slice, once there is room."""
         if self._room is not None:
-            self._room.acquire()
+            self._room.get()
         self._queue.put(cut)
 
     def get(self) -> Slice:
         """Wait for a slice."""
         cut = self._queue.get()
         if self._room is not None:
-            self._room.release()
+            self._room.put(None)
         return cut
 
 

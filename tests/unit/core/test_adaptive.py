@@ -8,7 +8,7 @@ from benchmarks.staged import Alone, world
 from benchmarks.staged_sim import StagedSimulation
 from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
-from shoal.core.cost import PROBES
+from shoal.core.cost import PROBES, REFIT_AFTER, YOUNG
 from shoal.core.policy import Fleet, Hold, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import SHARE
@@ -25,6 +25,36 @@ def test_a_lone_request_leaves_at_once_when_nothing_is_known() -> None:
     server.arrive(client=1)
 
     assert server.decide() == Leave(1, "idle")
+
+
+def test_what_a_batch_took_is_learned_when_the_next_is_on_its_way() -> None:
+    """Whoever has just been answered may ask again at once, and would wait for it."""
+    server = Server(Adaptive())
+    curve = server.policy.curve
+    fits = 0
+    for number in range(100):
+        server.now += 0.001
+        server.arrive(client=1)
+        table = curve.seconds
+        assert server.decide() == Leave(1, "idle")
+        assert curve.seconds is table
+        batch = server.leave()
+        fits += curve.seconds is not table
+        table = curve.seconds
+        server.end(batch, took=0.010)
+        assert (curve.seconds is table) == (number >= YOUNG), "what is news is learned at once"
+    assert fits == (100 - YOUNG) // REFIT_AFTER
+
+
+def test_who_asks_what_was_learned_is_told_of_every_batch_that_ended() -> None:
+    server = Server(Adaptive(profile={1: 0.010, 2: 0.011}))
+    for size in (1, 2):
+        for _ in range(20):
+            for _ in range(size):
+                server.arrive()
+            server.end(server.leave(), took=0.020)
+
+    assert server.policy.profile()[2] == pytest.approx(0.020, rel=0.01)
 
 
 def test_no_batch_is_larger_than_the_cap() -> None:
@@ -115,6 +145,7 @@ def test_a_queue_that_singles_cannot_work_off_is_tried_in_a_size_that_nobody_tri
             server.arrive()
         server.end(server.leave(), 0.0075)
 
+    server.policy.describe()
     assert server.policy.curve.cap > 12
 
 

@@ -62,7 +62,7 @@ def test_a_sample_weighs_at_least_five_percent() -> None:
     even = curve.seconds[1] / curve.pace
     curve.learn(1, 0.015)  # not so far off that the whole curve shifts
 
-    curve._fit()
+    curve.refit()
     assert curve.pace == pytest.approx(1.0)  # one surprise says nothing about the pace
     assert curve.seconds[1] / curve.pace == pytest.approx(0.95 * even + 0.05 * 0.015)
 
@@ -85,6 +85,21 @@ def test_a_grown_curve_is_fitted_every_sixteen_samples_and_a_young_one_at_once()
         pass
 
     assert [curve.learn(1, 0.010) for _ in range(16)] == [False] * 15 + [True]
+
+
+def test_a_fit_that_is_merely_due_may_wait() -> None:
+    curve = CostCurve(8)
+    assert curve.learn(1, 0.010, may_wait=True)  # the first of all: without it nothing is known
+    taught(curve, {1: 0.010}, times=200)
+    curve.refit()
+    fitted = curve.seconds[1]
+    for count in range(20):
+        assert curve.is_due == (count >= 16)
+        assert not curve.learn(1, 0.0105, may_wait=True)
+    assert curve.seconds[1] == fitted
+    curve.refit()
+    assert not curve.is_due
+    assert curve.seconds[1] > fitted
 
 
 def test_where_larger_is_never_worse_the_cap_grows_to_the_limit() -> None:

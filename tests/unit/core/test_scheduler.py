@@ -2,6 +2,7 @@ import math
 
 import pytest
 
+from shoal.core.batch import Batch
 from shoal.core.policy import Fixed, Hold, Leave, Refuse, Single
 from shoal.core.request import Outcome, Request, State
 from shoal.errors import DeadlineExceeded, HandlerFailed, QueueFull, ResponseTimeout, Unavailable, WorkerDied
@@ -22,6 +23,25 @@ def test_offers_of_one_turn_leave_together_at_its_end() -> None:
 
     assert list(instance.batches[0].requests) == requests
     assert instance.batches[0].instance == "a"
+
+
+def test_a_batch_is_on_its_way_before_its_policy_hears_of_it() -> None:
+    policy = Scripted()
+    bench = Bench(policy)
+    instance = bench.join()
+    told_at_run: list[str] = []
+    run = instance.run
+
+    def watched(batch: Batch) -> None:
+        told_at_run.extend(word for word, _ in policy.told)
+        run(batch)
+
+    instance.run = watched  # type: ignore[method-assign]
+    bench.offer(ask())
+    bench.feed()
+
+    assert told_at_run == ["arrived"]
+    assert [word for word, _ in policy.told] == ["arrived", "sent"]
 
 
 def test_a_full_batch_does_not_wait_for_the_end_of_a_long_turn() -> None:
