@@ -213,11 +213,12 @@ class Adaptive:
 
     def describe(self) -> dict[str, object]:
         """Tell the cap, the learned milliseconds by rows, the arrival rate and who comes back."""
+        profile = self.profile()  # first: it learns what there is to learn
         return {
             "rule": "adaptive",
             "batch_size_limit": self.limit,
             "cap": self.curve.cap,
-            "milliseconds": {rows: round(1e3 * seconds, 4) for rows, seconds in self.profile().items()},
+            "milliseconds": {rows: round(1e3 * seconds, 4) for rows, seconds in profile.items()},
             "rows_per_second": round(self.rate, 1),
             "is_closed_loop": self._is_loop,
             "strangers": round(self.returns.strangers, 3),

@@ -109,6 +109,7 @@ class Threaded:
         # a stage runs as often at once as it has threads, whosever they are
         self._gates = [threading.Lock() if count == 1 else threading.Semaphore(count) for count in self._threads]
         self._home = 1 if is_staged else 0  # the column of inference
+        self.brief = BRIEF
         self._inside: set[Slice] = set()  # those that have not left
         self._tail = math.inf  # seconds that the last stage took, the last time
 
@@ -163,7 +164,7 @@ class Threaded:
                 self._leave(cut)
                 return
             column = cut.column = column + 1
-            if column > own and not (own == self._home and len(self._inside) == 1 and self._tail < BRIEF):
+            if column > own and not (own == self._home and len(self._inside) == 1 and self._tail < self.brief):
                 self._hops[column].put(cut)
                 return
 
