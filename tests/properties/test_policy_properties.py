@@ -336,7 +336,7 @@ class Uncut(Adaptive):
 class Frozen(CostCurve):
     """A curve that learns nothing."""
 
-    def learn(self, rows: int, seconds: float, *, may_wait: bool = False) -> bool:
+    def learn(self, rows: int, seconds: float) -> bool:
         """Forget what it is told."""
         return False
 

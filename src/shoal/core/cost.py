@@ -126,14 +126,11 @@ class CostCurve:
 
     @property
     def is_due(self) -> bool:
-        """Whether `refit` has so much to do that it should be called soon."""
+        """Whether so many batches were noted that `refit` should be called, when there is time."""
         return self._unfitted >= REFIT_AFTER
 
-    def learn(self, rows: int, seconds: float, *, may_wait: bool = False) -> bool:
-        """Note that a batch took so long; True when the curve was fitted anew.
-
-        With `may_wait` that is left to `refit` where nothing calls for it but the number of samples.
-        """
+    def learn(self, rows: int, seconds: float) -> bool:
+        """Note that a batch took so long; True when the curve is another by it already, not only once it `is_due`."""
         seconds = max(LEAST, seconds)
         key = key_of(rows)
         point = self._points.get(key)
@@ -147,7 +144,7 @@ class CostCurve:
         point.add(rows, even)
         self._unfitted += 1
         is_settled = key in self._prior and self._meets(key, point)
-        if is_settled or point.samples < YOUNG or (self.is_due and not may_wait):
+        if is_settled or point.samples < YOUNG:
             self.refit()
         elif not 1.0 / REPACED < self.pace / self._fitted_pace < REPACED:
             self._tabulate()

@@ -38,7 +38,7 @@ class Lessons:
         for ended in self._ended:
             took = self._cost(ended)
             if ended.rows:
-                is_new |= curve.learn(ended.rows, took, may_wait=True)
+                is_new |= curve.learn(ended.rows, took)
         self._ended.clear()
         if curve.is_due:
             curve.refit()

@@ -107,7 +107,7 @@ class Threaded:
         self._threads = [micro.parallelism.get(stage.name, 1) if is_staged else 1 for stage in stages]
         self._hops = [Hop(0 if column == 0 else 2 * threads) for column, threads in enumerate(self._threads)]
         # a stage runs as often at once as it has threads, whosever they are
-        self._gates = [threading.Lock() if count == 1 else threading.Semaphore(count) for count in self._threads]
+        self._gates = [Room(count) for count in self._threads]
         self._home = 1 if is_staged else 0  # the column of inference
         self.brief = BRIEF
         self._inside: set[Slice] = set()  # those that have not left
@@ -126,7 +126,7 @@ class Threaded:
         first = 0
         if self._home and not self._inside and len(cuts) == 1 and len(batch.items) <= FEW:
             first = self._home
-            self._gates[0].acquire()  # nobody overtakes it
+            self._gates[0].enter()  # nobody overtakes it
         for cut in cuts:
             cut.leave = self._leave
             self._inside.add(cut)
@@ -151,11 +151,11 @@ class Threaded:
         while True:
             gate = self._gates[column]
             if column >= own:
-                gate.acquire()
+                gate.enter()
             try:
                 self._run(cut, stages[column : column + 1], self._program, self._arena, nothing_to_poll)
             finally:
-                gate.release()
+                gate.leave()
             if cut.later is not None:
                 return  # it leaves with its last answer
             if column == last:
@@ -216,28 +216,41 @@ class Gathered:
                 _log.exception("a batch could not be answered")
 
 
+class Room:
+    """Lets so many in at once; a semaphore would be Python, and ten times slower."""
+
+    def __init__(self, limit: int) -> None:
+        self._free: SimpleQueue[None] = SimpleQueue()
+        for _ in range(limit):
+            self._free.put(None)
+
+    def enter(self) -> None:
+        """Take a place, once there is one."""
+        self._free.get()
+
+    def leave(self) -> None:
+        """Give a place back; from any thread."""
+        self._free.put(None)
+
+
 class Hop:
     """The queue before a stage; `put` waits while it holds `limit` slices (0: never)."""
 
     def __init__(self, limit: int) -> None:
         self._queue: SimpleQueue[Slice] = SimpleQueue()
-        self._room: SimpleQueue[None] | None = None  # as many as may still come; a semaphore is Python, and slower
-        if limit:
-            self._room = SimpleQueue()
-            for _ in range(limit):
-                self._room.put(None)
+        self._room = Room(limit) if limit else None
 
     def put(self, cut: Slice) -> None:
         """Add a slice, once there is room."""
         if self._room is not None:
-            self._room.get()
+            self._room.enter()
         self._queue.put(cut)
 
     def get(self) -> Slice:
         """Wait for a slice."""
         cut = self._queue.get()
         if self._room is not None:
-            self._room.put(None)
+            self._room.leave()
         return cut
 
 

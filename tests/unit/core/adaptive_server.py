@@ -5,8 +5,18 @@ import math
 from benchmarks.policy_sim import EMPTY, FifoLane
 from shoal.core.adaptive import Adaptive
 from shoal.core.batch import Batch, Stages
+from shoal.core.cost import CostCurve
 from shoal.core.policy import Decision, Fleet, Hold, Leave
 from shoal.core.request import Outcome, Request
+
+
+def learn(curve: CostCurve, rows: int, seconds: float) -> bool:
+    """Tell a curve of a batch as the rule does that has the time; True when it was fitted anew."""
+    is_new = curve.learn(rows, seconds)
+    if curve.is_due:
+        curve.refit()
+        return True
+    return is_new
 
 
 def ignore(request: Request, outcome: Outcome, is_last: bool) -> None: ...

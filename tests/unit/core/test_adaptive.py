@@ -13,7 +13,7 @@ from shoal.core.policy import Fleet, Hold, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import SHARE
 from shoal.core.triage import MARGIN
-from tests.unit.core.adaptive_server import Server, ignore
+from tests.unit.core.adaptive_server import Server, ignore, learn
 
 FLAT = {1: 0.020, 256: 0.046}
 STEEP = {1: 0.003, 256: 0.768}  # nothing is saved by going together
@@ -70,7 +70,7 @@ def dented(*larger: tuple[int, float]) -> Adaptive:
     policy = Adaptive()
     for _ in range(20):
         for rows, seconds in ((1, 0.0022), (2, 0.0060), (3, 0.0078), *larger):
-            policy.curve.learn(rows, seconds)
+            learn(policy.curve, rows, seconds)
     return policy
 
 
@@ -91,7 +91,7 @@ def test_what_is_cheap_is_not_parted() -> None:
     policy = Adaptive()
     for _ in range(20):
         for rows, seconds in ((1, 20e-6), (2, 60e-6), (16, 90e-6)):
-            policy.curve.learn(rows, seconds)
+            learn(policy.curve, rows, seconds)
     server = Server(policy)
     server.arrive()
     server.arrive()

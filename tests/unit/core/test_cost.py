@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core.cost import COLD_CAP, LEAP, LEAST, PASSING, PROBES, CostCurve, interpolate, key_of, never_falling
+from tests.unit.core.adaptive_server import learn
 
 FLAT = {1: 0.0201, 256: 0.0456}
 DENTED = {1: 0.0022, 2: 0.0060, 3: 0.0078, 4: 0.0080}  # two together take longer than one after the other
@@ -15,7 +16,7 @@ PEAKED = {8: 0.140, 16: 0.260, 32: 0.440, 64: 1.040}  # 32 rows are the most eff
 def taught(curve: CostCurve, costs: dict[int, float], times: int = 20) -> CostCurve:
     for _ in range(times):
         for rows, seconds in costs.items():
-            curve.learn(rows, seconds)
+            learn(curve, rows, seconds)
     return curve
 
 
@@ -30,7 +31,7 @@ def test_a_curve_that_knows_nothing_asks_for_small_batches() -> None:
 def test_one_size_is_enough_to_know_something() -> None:
     curve = CostCurve(256)
 
-    assert curve.learn(4, 0.010)
+    assert learn(curve, 4, 0.010)
     assert curve.seconds[4] == pytest.approx(0.010)
     assert curve.seconds[1] < 0.010 < curve.seconds[8]
 
@@ -60,7 +61,7 @@ def test_the_curve_never_falls() -> None:
 def test_a_sample_weighs_at_least_five_percent() -> None:
     curve = taught(CostCurve(8), {1: 0.010, 2: 0.011}, times=1000)
     even = curve.seconds[1] / curve.pace
-    curve.learn(1, 0.015)  # not so far off that the whole curve shifts
+    learn(curve, 1, 0.015)  # not so far off that the whole curve shifts
 
     curve.refit()
     assert curve.pace == pytest.approx(1.0)  # one surprise says nothing about the pace
@@ -71,7 +72,7 @@ def test_a_slower_time_of_all_sizes_passes_without_a_trace() -> None:
     curve = taught(CostCurve(64), PEAKED, times=50)
     for slower in (1.3, 1.6, 1.9, 2.5, 3.5, 2.4, 1.7, 1.2, 1.0):
         for _ in range(40):
-            curve.learn(32, 0.440 * slower)  # the others are not tried meanwhile
+            learn(curve, 32, 0.440 * slower)  # the others are not tried meanwhile
 
     for rows in (8, 16, 32, 64):
         assert curve.profile()[rows] == pytest.approx(PEAKED[rows], rel=0.25)
@@ -79,23 +80,23 @@ def test_a_slower_time_of_all_sizes_passes_without_a_trace() -> None:
 
 def test_a_grown_curve_is_fitted_every_sixteen_samples_and_a_young_one_at_once() -> None:
     curve = CostCurve(8)
-    assert all(curve.learn(1, 0.010) for _ in range(4))
+    assert all(learn(curve, 1, 0.010) for _ in range(4))
     taught(curve, {1: 0.010}, times=200)
-    while not curve.learn(1, 0.010):
+    while not learn(curve, 1, 0.010):
         pass
 
-    assert [curve.learn(1, 0.010) for _ in range(16)] == [False] * 15 + [True]
+    assert [learn(curve, 1, 0.010) for _ in range(16)] == [False] * 15 + [True]
 
 
-def test_a_fit_that_is_merely_due_may_wait() -> None:
+def test_a_fit_that_is_merely_due_waits_until_it_is_asked_for() -> None:
     curve = CostCurve(8)
-    assert curve.learn(1, 0.010, may_wait=True)  # the first of all: without it nothing is known
+    assert curve.learn(1, 0.010)  # the first of all: without it nothing is known
     taught(curve, {1: 0.010}, times=200)
     curve.refit()
     fitted = curve.seconds[1]
     for count in range(20):
         assert curve.is_due == (count >= 16)
-        assert not curve.learn(1, 0.0105, may_wait=True)
+        assert not curve.learn(1, 0.0105)
     assert curve.seconds[1] == fitted
     curve.refit()
     assert not curve.is_due
@@ -107,7 +108,7 @@ def test_where_larger_is_never_worse_the_cap_grows_to_the_limit() -> None:
     largest = 0
     for _ in range(100):
         largest = max(largest, curve.cap)
-        curve.learn(curve.cap, 0.020 + 0.0001 * curve.cap)
+        learn(curve, curve.cap, 0.020 + 0.0001 * curve.cap)
 
     assert largest == 256
 
@@ -144,7 +145,7 @@ def test_a_stale_size_is_worth_another_look() -> None:
     curve = taught(CostCurve(64), PEAKED, times=2)
     caps = set()
     for _ in range(16 * 400):
-        curve.learn(32, 0.440)
+        learn(curve, 32, 0.440)
         caps.add(curve.cap)
 
     assert max(caps) == 64
@@ -154,7 +155,7 @@ def test_a_stale_size_is_worth_another_look() -> None:
 def test_a_model_that_changed_as_a_whole_is_known_again_after_three_batches(factor: float) -> None:
     curve = taught(CostCurve(64), PEAKED, times=50)
     for _ in range(3):
-        curve.learn(16, 0.260 * factor)
+        learn(curve, 16, 0.260 * factor)
 
     for rows in (8, 16, 32, 64):
         assert curve.profile()[rows] == pytest.approx(PEAKED[rows] * factor, rel=0.15)
@@ -163,11 +164,11 @@ def test_a_model_that_changed_as_a_whole_is_known_again_after_three_batches(fact
 def test_a_worker_that_stood_still_is_not_taken_for_a_model_a_thousand_times_slower() -> None:
     curve = taught(CostCurve(64), PEAKED, times=50)
     for _ in range(3):
-        curve.learn(16, 1000 * 0.260)
+        learn(curve, 16, 1000 * 0.260)
     assert curve.profile()[32] < 20 * 0.440
 
     for _ in range(3):
-        curve.learn(16, 0.260)
+        learn(curve, 16, 0.260)
     assert curve.profile()[32] == pytest.approx(0.440, rel=0.2)
 
 
@@ -177,7 +178,7 @@ def test_what_is_expected_was_never_beyond_what_was_seen_by_more_than_may_pass(
 ) -> None:
     curve = CostCurve(64)
     for rows, seconds in samples:
-        curve.learn(rows, seconds)
+        learn(curve, rows, seconds)
         assert 1 / PASSING <= curve.pace <= PASSING
 
     if samples:
@@ -188,7 +189,7 @@ def test_what_is_expected_was_never_beyond_what_was_seen_by_more_than_may_pass(
 def test_one_stalled_batch_does_not_shift_the_curve() -> None:
     curve = taught(CostCurve(64), PEAKED, times=50)
     for seconds in (5.0, 0.260, 0.260, 5.0, 0.260):
-        curve.learn(16, seconds)
+        learn(curve, 16, seconds)
         assert curve.profile()[32] == pytest.approx(0.440, rel=0.03)
 
 
@@ -209,7 +210,7 @@ def test_a_profile_with_nonsense_in_it_is_taken_without_the_nonsense() -> None:
 def test_what_a_profile_says_counts_until_a_size_is_met_and_then_for_the_others_at_its_speed() -> None:
     curve = taught(CostCurve(64), {1: 0.010, 16: 0.020, 64: 0.040})
     warm = CostCurve(64, {1: 0.020, 16: 0.040, 64: 0.080})  # the same model where everything takes twice as long
-    warm.learn(16, 0.020)
+    learn(warm, 16, 0.020)
 
     assert warm.cap == 64
     assert warm.seconds[1:] == pytest.approx(curve.seconds[1:], rel=0.01)
@@ -218,9 +219,9 @@ def test_what_a_profile_says_counts_until_a_size_is_met_and_then_for_the_others_
 def test_the_first_batch_of_a_size_may_be_slow_without_unsaying_the_profile() -> None:
     curve = CostCurve(64, {1: 0.010, 16: 0.020, 64: 0.050})
     for seconds in (0.200, 0.150):  # a device gets ready
-        curve.learn(16, seconds)
+        learn(curve, 16, seconds)
         assert curve.seconds[16] == pytest.approx(0.020)
-    curve.learn(16, 0.021)
+    learn(curve, 16, 0.021)
 
     assert curve.seconds[16] == pytest.approx(0.020, rel=0.05)
     assert curve.seconds[64] == pytest.approx(0.050)
@@ -229,11 +230,11 @@ def test_the_first_batch_of_a_size_may_be_slow_without_unsaying_the_profile() ->
 def test_a_worker_that_stood_still_thrice_does_not_unsay_the_profile_but_a_slow_machine_does() -> None:
     curve = CostCurve(64, {1: 0.010, 16: 0.020, 64: 0.050})
     for _ in range(3):
-        curve.learn(16, 4.0)
+        learn(curve, 16, 4.0)
     assert curve.seconds[16] == pytest.approx(0.020)
 
     for _ in range(3):
-        curve.learn(16, 4.0)
+        learn(curve, 16, 4.0)
     assert curve.seconds[16] == pytest.approx(4.0)
 
 
@@ -242,7 +243,7 @@ def test_a_profile_may_promise_and_not_forbid() -> None:
     assert slow.cap == 1
     for curve in (slow, fast):
         for _ in range(3):
-            curve.learn(1, 0.020)
+            learn(curve, 1, 0.020)
 
     assert slow.cap == 8, "larger batches are tried as if nothing were known of them"
     assert slow.first_of(4) == 4
@@ -254,16 +255,16 @@ def test_a_profile_may_promise_and_not_forbid() -> None:
 def test_a_profile_that_was_right_of_two_batches_is_believed_in_its_warnings_until_it_is_wrong() -> None:
     curve = CostCurve(64, {1: 0.035, **PEAKED})
     assert curve.cap == 32
-    curve.learn(1, 0.035)
-    curve.learn(16, 0.260)
+    learn(curve, 1, 0.035)
+    learn(curve, 16, 0.260)
     assert not curve.is_borne_out
     assert curve.cap == 64, "64 are tried, though the profile says that they are slow"
-    curve.learn(8, 0.140)
+    learn(curve, 8, 0.140)
     assert curve.is_borne_out
     assert curve.cap == 32
 
     for _ in range(3):
-        curve.learn(32, 0.700)
+        learn(curve, 32, 0.700)
     assert not curve.is_borne_out
     assert curve.seconds[64] == pytest.approx(3 * 0.700 - 2 * 0.260, rel=0.01), "a straight line through what was met"
 
@@ -272,10 +273,10 @@ def test_a_batch_that_costs_more_here_whatever_its_size_does_not_speak_against_a
     more = 0.002  # to hand it over
     curve = CostCurve(64, {1: 0.004, 8: 0.016, 16: 0.028, 32: 0.050, 64: 0.130})
     for _ in range(3):
-        curve.learn(1, 0.004 + more)
+        learn(curve, 1, 0.004 + more)
     assert curve.seconds[1] == pytest.approx(0.006)
     for rows, seconds in ((8, 0.016), (16, 0.028)):
-        curve.learn(rows, seconds + more)
+        learn(curve, rows, seconds + more)
 
     assert curve.is_borne_out
     assert curve.cap == 32
@@ -285,8 +286,8 @@ def test_rows_are_not_parted_by_what_a_profile_says_alone() -> None:
     curve = CostCurve(256, DENTED)
     assert curve.first_of(2) == 2
     for _ in range(3):
-        curve.learn(1, DENTED[1])
-        curve.learn(2, DENTED[2])
+        learn(curve, 1, DENTED[1])
+        learn(curve, 2, DENTED[2])
 
     assert curve.first_of(2) == 1
 
@@ -301,7 +302,7 @@ def test_total_counts_batches_of_at_most_the_cap() -> None:
 def test_a_batch_that_took_no_time_is_no_division_by_zero() -> None:
     curve = CostCurve(8)
     for _ in range(10):
-        curve.learn(1, 0.0)
+        learn(curve, 1, 0.0)
 
     assert curve.seconds[1] > 0.0
 
@@ -332,9 +333,9 @@ def test_one_lucky_sample_does_not_choose_the_batch_size() -> None:
     curve = CostCurve(32)
     for _ in range(40):
         for rows in (4, 8, 16, 32):
-            curve.learn(rows, 0.001 + 0.00002 * rows)
+            learn(curve, rows, 0.001 + 0.00002 * rows)
 
-    curve.learn(11, 0.0004)  # measured once, in a quiet moment
+    learn(curve, 11, 0.0004)  # measured once, in a quiet moment
 
     assert curve.cap == 32
 
@@ -343,12 +344,12 @@ def test_a_size_that_is_slow_the_first_time_gets_another_chance() -> None:
     curve = taught(CostCurve(256), dict.fromkeys(range(1, 8), 0.0029))
 
     for rows in (8, 10, 13, 16, 20, 27):  # a device prepares each size it has not seen, and that takes long
-        curve.learn(rows, 0.022)
+        learn(curve, rows, 0.022)
         assert curve.cap > rows, "one bad start must not keep larger batches away"
 
     for _ in range(5):
         for rows in (8, 10, 13, 16, 20, 27):
-            curve.learn(rows, 0.0032)
+            learn(curve, rows, 0.0032)
     assert curve.cap >= 27
     assert curve.seconds[20] == pytest.approx(0.0032, rel=0.1)
 
@@ -356,7 +357,7 @@ def test_a_size_that_is_slow_the_first_time_gets_another_chance() -> None:
 def test_a_size_that_stays_slow_is_left_alone() -> None:
     curve = taught(CostCurve(256), dict.fromkeys(range(1, 9), 0.0029))
     for _ in range(4):
-        curve.learn(16, 0.100)
+        learn(curve, 16, 0.100)
 
     assert curve.cap <= 8
 
@@ -364,7 +365,7 @@ def test_a_size_that_stays_slow_is_left_alone() -> None:
 def test_a_smaller_size_is_not_tried_out_of_mere_curiosity() -> None:
     curve = CostCurve(64, {16: 0.0163, 32: 0.032})  # 16 is 2 % worse, and little is known of it
     for _ in range(200):
-        curve.learn(32, 0.032)
+        learn(curve, 32, 0.032)
         assert curve.cap == 64
 
 
@@ -378,16 +379,16 @@ def test_a_few_rows_leave_one_after_the_other_where_together_they_take_longer() 
 def test_a_size_that_was_tried_too_seldom_or_long_ago_is_not_parted() -> None:
     curve = CostCurve(256)
     for _ in range(20):
-        curve.learn(1, 0.0022)
+        learn(curve, 1, 0.0022)
     for _ in range(2):
-        curve.learn(2, 0.0060)
+        learn(curve, 2, 0.0060)
         assert curve.first_of(2) == 2
-    curve.learn(2, 0.0060)
+    learn(curve, 2, 0.0060)
     assert curve.first_of(2) == 1
 
     batches = 0
     while curve.first_of(2) == 1:
-        curve.learn(1, 0.0022)
+        learn(curve, 1, 0.0022)
         batches += 1
     assert 500 < batches < 5000, "now and then it is tried again, for the model may have changed"
 
@@ -413,7 +414,7 @@ def test_a_long_queue_tries_sizes_beyond_a_dent() -> None:
         cap = curve.cap
         assert curve.beyond == size if cap == 1 else cap >= size
         for _ in range(3):
-            curve.learn(size, 0.007 + 0.0002 * size)
+            learn(curve, size, 0.007 + 0.0002 * size)
     assert curve.cap == 256
 
 
@@ -427,7 +428,7 @@ def test_a_size_that_cannot_be_had_is_not_tried_for_ever() -> None:
     for _ in range(PROBES):
         assert curve.beyond == 32
         curve.probed()
-        curve.learn(4, 0.015)  # all there was memory for
+        learn(curve, 4, 0.015)  # all there was memory for
     assert taught(curve, {1: 0.0022, 8: 0.030}).beyond == 0
 
 

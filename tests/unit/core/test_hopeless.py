@@ -9,6 +9,7 @@ from shoal.core.cost import CostCurve
 from shoal.core.triage import CAUTION, is_hopeless
 from shoal.errors import DeadlineExceeded
 from tests.support import Bench, Scripted, ask
+from tests.unit.core.adaptive_server import learn
 
 CURVE = CostCurve(32, {1: 0.010, 32: 0.100})
 
@@ -111,7 +112,7 @@ def test_only_the_rows_it_would_leave_behind_are_counted_and_none_without_a_dead
 def test_a_slow_time_is_no_reason_to_refuse() -> None:
     curve = CostCurve(8, {1: 0.001, 8: 0.002})
     for _ in range(3):
-        curve.learn(8, 0.0065)  # a busy neighbour
+        learn(curve, 8, 0.0065)  # a busy neighbour
 
     assert CAUTION * (curve.total(8) + curve.seconds[1]) > 0.006
     assert not is_hopeless(curve, 0.006, 8, 1, 1)
@@ -120,6 +121,6 @@ def test_a_slow_time_is_no_reason_to_refuse() -> None:
 def test_workers_that_stood_still_do_not_make_a_minute_too_short() -> None:
     curve = CostCurve(8, {1: 0.001, 8: 0.002})
     for seconds in (8.0, 8.0, 8.0, 0.002, 9.0, 9.0, 9.0):
-        curve.learn(8, seconds)
+        learn(curve, 8, seconds)
 
     assert not is_hopeless(curve, 60.0, 200, 1, 1)
