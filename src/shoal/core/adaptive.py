@@ -76,7 +76,7 @@ class Adaptive:
         self._returns_pay = False  # merging two lone clients pays
         self._last_deadline = -math.inf  # of all requests seen
         self._refused = 0  # since a batch left
-        self._is_trying = False  # the batch decided about is to try a size
+        self._tries = 0  # rows of the size that the batch decided about is to try; 0: none
         self._turn = 0  # batches that have left
         self._lessons = Lessons()
         self._edges = self._lessons.edges
@@ -113,7 +113,7 @@ class Adaptive:
         rows = lane.rows
         curve = self.curve
         cap = curve.cap
-        self._is_trying = False
+        self._tries = 0
         if not curve.seconds:
             return Leave(min(rows, cap), "idle")
         if now <= self._last_deadline:
@@ -124,8 +124,7 @@ class Adaptive:
         reason = "idle"
         if rows >= cap:
             if 0 < curve.beyond <= rows and self._has_time_for(curve.beyond, lane, now):
-                self._is_trying = True
-                return Leave(curve.beyond, "probe")
+                return self._try(curve.beyond)
             reason = "full" if cap == curve.cap else "deadline"
         else:
             plan = self._plan_for(lane, fleet, now)
@@ -135,6 +134,8 @@ class Adaptive:
                 reason = "full" if rows >= plan.size else plan.reason + "-over"
         if rows == 1:
             return Leave(1, reason)
+        if curve.wants_single(rows) and len(lane) == rows and now > self._last_deadline:
+            return self._try(1)
         if fleet.size > 1 or now <= self._last_deadline:
             return Leave(self._first_of(min(cap, self._wanted(rows, fleet, now))), reason)
         most = self._round_share(rows) if rows >= cap else self._first_of(rows)
@@ -170,9 +171,10 @@ class Adaptive:
         self._is_first = False
         self._refused = 0
         self._turn += 1
-        if self._is_trying and self.curve.beyond:
-            self.curve.probed()
-        self._is_trying = self._is_late = False
+        if self._tries:
+            self.curve.probed(self._tries)
+        self._tries = 0
+        self._is_late = False
         self._learn()
         took = self._predict(batch.rows)
         if self._running.of(batch.instance):
@@ -318,6 +320,10 @@ class Adaptive:
             slots = self._slots(fleet, now)
             rows = rows_for_one(self.curve.seconds, slots, rows, self.rate, self._is_loop)
         return min(rows, self.curve.cap)
+
+    def _try(self, rows: int) -> Leave:
+        self._tries = rows
+        return Leave(rows, "probe")
 
     def _first_of(self, rows: int) -> int:
         """Rows to begin with of those that would leave together; what is cheap is not parted."""

@@ -171,11 +171,22 @@ class CostCurve:
         """How many of the rows that wait leave first: all, or fewer where one after the other they take less time."""
         return self._first[rows] if rows <= EXACT else rows
 
-    def probed(self) -> None:
-        """Note that a batch was sent to try `beyond`."""
-        key = key_of(self.beyond)
+    def wants_single(self, rows: int) -> bool:
+        """Whether one of so few rows should leave alone: they may take longer together, and nobody knows what it takes.
+
+        Clients in step would hide it for ever. What they take together must be known already.
+        """
+        points = self._points
+        if not 1 < rows <= EXACT or rows not in points or 1 in self._prior:
+            return False
+        is_known = 1 in points and points[1].is_trusted
+        return points[rows].is_trusted and not is_known and self._probes.get(1, 0) < PROBES
+
+    def probed(self, rows: int) -> None:
+        """Note that a batch was sent to try a size."""
+        key = key_of(rows)
         self._probes[key] = self._probes.get(key, 0) + 1
-        if self._probes[key] >= PROBES:
+        if rows == self.beyond and self._probes[key] >= PROBES:
             self.beyond = 0
 
     def _alone(self, rows: int) -> float:

@@ -8,7 +8,7 @@ from benchmarks.staged import Alone, world
 from benchmarks.staged_sim import StagedSimulation
 from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
-from shoal.core.cost import PROBES, REFIT_AFTER, YOUNG
+from shoal.core.cost import PROBES, REFIT_AFTER, TRUSTED, YOUNG
 from shoal.core.policy import Fleet, Hold, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import SHARE
@@ -85,6 +85,36 @@ def test_two_that_are_faster_one_after_the_other_leave_so(patience: float) -> No
     for _ in range(2):
         server.arrive(patience=patience)
     assert server.decide() == Leave(4, "idle")
+
+
+@pytest.mark.parametrize(("together", "ends"), [(0.014, [1] * 20), (0.0052, [2] * 10)])
+def test_clients_in_step_do_not_hide_what_a_lone_row_takes(together: float, ends: list[int]) -> None:
+    """Two may take longer together than one after the other: where pairs are all there ever was, one is tried."""
+    server = Server(Adaptive())
+    took = {1: 0.005, 2: together}
+    batches: list[Batch] = []
+    for _ in range(40):
+        server.now += 0.0003
+        for client in range(2):
+            server.arrive(client)
+        while server.lane.rows:
+            batches.append(server.leave_when_due())
+            server.end(batches[-1], took[batches[-1].rows])
+
+    assert [batch.rows for batch in batches[-len(ends) :]] == ends
+    assert 1 <= sum(batch.reason == "probe" for batch in batches) <= TRUSTED
+
+
+def test_nobody_is_parted_to_learn_who_has_a_deadline() -> None:
+    server = Server(Adaptive())
+    for _ in range(20):
+        server.now += 0.0003
+        for client in range(2):
+            server.arrive(client, patience=60.0)
+        batch = server.leave_when_due()
+        server.end(batch, 0.014)
+
+        assert batch.rows == 2
 
 
 def test_what_is_cheap_is_not_parted() -> None:
@@ -665,7 +695,7 @@ def test_the_groups_of_a_loop_stay_even_where_answers_take_long() -> None:
 
 def staged(rounds: int = 100) -> Server:
     """A server that knows what eight rows and two take, of which the edges are a quarter."""
-    server = Server(Adaptive(limit=8, profile={2: 0.020, 8: 0.032}))
+    server = Server(Adaptive(limit=8, profile={1: 0.018, 2: 0.020, 8: 0.032}))
     for rows in [2, 8] * rounds:
         server.now += 1.0
         for _ in range(rows):

@@ -5,7 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.cost import COLD_CAP, LEAP, LEAST, PASSING, PROBES, CostCurve, interpolate, key_of, never_falling
+from shoal.core.cost import (
+    COLD_CAP,
+    LEAP,
+    LEAST,
+    PASSING,
+    PROBES,
+    TRUSTED,
+    CostCurve,
+    interpolate,
+    key_of,
+    never_falling,
+)
 from tests.unit.core.adaptive_server import learn
 
 FLAT = {1: 0.0201, 256: 0.0456}
@@ -427,10 +438,37 @@ def test_a_size_that_cannot_be_had_is_not_tried_for_ever() -> None:
     curve = taught(CostCurve(256), {1: 0.0022, 8: 0.030})
     for _ in range(PROBES):
         assert curve.beyond == 32
-        curve.probed()
+        curve.probed(32)
         learn(curve, 4, 0.015)  # all there was memory for
     assert taught(curve, {1: 0.0022, 8: 0.030}).beyond == 0
 
 
 def test_nothing_is_beyond_the_limit() -> None:
     assert taught(CostCurve(8), {1: 0.0022, 8: 0.030}).beyond == 0
+
+
+def test_one_of_few_rows_is_wanted_alone_while_nobody_knows_what_it_takes() -> None:
+    curve = CostCurve(256)
+    for _ in range(TRUSTED):
+        assert not curve.wants_single(2), "what the two take together is not known either"
+        learn(curve, 2, 0.014)
+    assert [curve.wants_single(rows) for rows in (1, 2, 3)] == [False, True, False]
+
+    for _ in range(TRUSTED):
+        assert curve.wants_single(2)
+        curve.probed(1)
+        learn(curve, 1, 0.005)
+    assert not curve.wants_single(2)
+    assert curve.first_of(2) == 1
+
+
+def test_a_lone_row_that_teaches_nothing_is_not_wanted_for_ever() -> None:
+    curve = taught(CostCurve(256), {2: 0.014})
+    for _ in range(PROBES):
+        assert curve.wants_single(2)
+        curve.probed(1)
+    assert not curve.wants_single(2)
+
+
+def test_a_profile_says_what_a_lone_row_takes() -> None:
+    assert not taught(CostCurve(256, {1: 0.005}), {2: 0.014}).wants_single(2)
