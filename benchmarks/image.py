@@ -72,7 +72,8 @@ def one_round(name: str, asked: argparse.Namespace) -> dict[str, Any]:
         for level in levels:
             print(f"{name}: Shoal, {say(level)}", flush=True)
         lone = alone(name, "lone", "--port", str(address.port), "--calls", str(asked.calls))
-        print(f"{name}: a lone request takes {1e3 * lone['difference_p50']:.2f} ms more than the bare call", flush=True)
+        more, in_rows = (1e3 * lone[key] for key in ("difference_p50", "row_difference_p50"))
+        print(f"{name}: a lone request takes {more:.2f} ms more than the bare call, {in_rows:.2f} in rows", flush=True)
     keys = ("concurrency", "throughput", "latency", "errors")
     return {"model": name, "bare": bare, "shoal": [{key: level[key] for key in keys} for level in levels], "lone": lone}
 
@@ -127,15 +128,14 @@ def bare_section(name: str, rounds: list[dict[str, Any]]) -> str:
         )
     head = ["", "images/s", "of bare, one thread", "of bare, decoding ahead", "p50 / p99 ms", "errors"]
     lone = [one["lone"] for one in rounds]
-    values = {
-        key: [1e3 * one[key] for one in lone]
-        for key in ("server_p50", "bare_p50", "difference_p50", "relay_difference_p50")
-    }
+    values = {key: [1e3 * one[key] for one in lone] for key in lone[0]}
     return (
         f"\n{TITLES[name]}; one worker, one thread for the network\n\n{table(head, rows)}\n"
         f"A lone request takes {middle(values['server_p50'], 2)} ms, the bare call {middle(values['bare_p50'], 2)} ms, "
         f"measured in turn; the median difference is {middle(values['difference_p50'], 2)} ms. Two processes that only "
-        f"hand the body on to the same call take {middle(values['relay_difference_p50'], 2)} ms more than it.\n"
+        f"hand the body on to the same call take {middle(values['relay_difference_p50'], 2)} ms more than it. "
+        f"In rows of ten of each, {middle(values['row_difference_p50'], 2)} and "
+        f"{middle(values['row_relay_difference_p50'], 2)} ms, the bare call {middle(values['row_bare_p50'], 2)} ms.\n"
     )
 
 

@@ -5,7 +5,8 @@
 
 Prints one line of JSON. `rate` is images a second by batch size, decoding and computing in turn, and with a second
 thread that decodes the next batch meanwhile. `lone` asks a running server, the same through two processes that only
-hand it on, and calls the model itself, in turn.
+hand it on, and calls the model itself: one call of each in turn, where each finds the caches full of the others'
+weights, and rows of ten of each in turn, where the next request of a client that does nothing else finds its own.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import runpy
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from benchmarks.relay import relay
 ROOT = Path(__file__).parents[1]
 PEERS = Path(os.environ.get("PEERS_HOME", "~/.cache/peers")).expanduser()
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)").search
+ROW = 10  # calls of one kind, one after the other
+WARM_UP = 3  # rounds that do not count
 BEE = ROOT / "src" / "shoal" / "frontend" / "pages" / "samples" / "bee.jpg"
 
 
@@ -111,19 +114,34 @@ def lone(name: str, port: int, path: str, calls: int) -> dict[str, float]:
     with relay(partial(work, name), len(body)) as relayed, connected(port) as link:
         model = work(name)
         head = f"POST {path} HTTP/1.1\r\nHost: b\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body)}\r\n\r\n"
-        steps: dict[str, Callable[[], object]] = {
+        steps: dict[str, Callable[[], float]] = {
             "server": partial(ask, link, head.encode() + body),
             "relay": partial(through, relayed, body),
-            "bare": partial(model, [body]),
+            "bare": partial(bare, model),
         }
-        times: dict[str, list[float]] = {key: [] for key in steps}
-        for number in range(calls + 6):
-            order = list(steps)[number % 3 :] + list(steps)[: number % 3]
-            for key in order:
+        found = compared(in_turn(steps, 1, calls))
+        rows = compared(in_turn(steps, ROW, max(3, calls // ROW)))
+    return found | {f"row_{key}": value for key, value in rows.items()}
+
+
+def in_turn(steps: Mapping[str, Callable[[], float]], row: int, rounds: int) -> dict[str, list[float]]:
+    """Seconds by step: so many of each in a row, the middle one of them counts, the steps in turn."""
+    names = list(steps)
+    times: dict[str, list[float]] = {key: [] for key in names}
+    for number in range(WARM_UP + rounds):
+        first = number % len(names)
+        for key in [*names[first:], *names[:first]]:
+            own = []
+            for _ in range(row):
                 start = time.perf_counter()
-                steps[key]()
-                if number >= 6:
-                    times[key].append(time.perf_counter() - start)
+                own.append(steps[key]() - start)
+            if number >= WARM_UP:
+                times[key].append(statistics.median(own))
+    return times
+
+
+def compared(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The medians, and those of how much longer a request took than the bare call of its round."""
     found = {f"{key}_p50": statistics.median(own) for key, own in times.items()}
     for key, result in (("server", "difference_p50"), ("relay", "relay_difference_p50")):
         found[result] = statistics.median(a - b for a, b in zip(times[key], times["bare"], strict=True))
@@ -138,23 +156,32 @@ def connected(port: int) -> Iterator[socket.socket]:
         yield link
 
 
-def ask(link: socket.socket, request: bytes) -> None:
-    """Send a request, wait for its answer, which must be a good one."""
+def ask(link: socket.socket, request: bytes) -> float:
+    """Send a request; gives when the last of its answer had come, which must be a good one."""
     link.sendall(request)
-    answer = b""
+    answer, came = b"", 0.0
     while not is_whole(answer):
         if not (piece := link.recv(65536)):
             raise SystemExit("the server closed the connection")
+        came = time.perf_counter()
         answer += piece
     if not answer.startswith(b"HTTP/1.1 200"):
         raise SystemExit(f"the server answered {answer[:200]!r}")
+    return came
 
 
-def through(link: socket.socket, body: bytes) -> None:
-    """Send a body to the relay, wait for its answer, which is short."""
+def through(link: socket.socket, body: bytes) -> float:
+    """Send a body to the relay; gives when its answer had come, which is short."""
     link.sendall(body)
     if not link.recv(65536):
         raise SystemExit("the relay closed the connection")
+    return time.perf_counter()
+
+
+def bare(model: Work) -> float:
+    """Call the model; gives when it had answered."""
+    model([model.body])
+    return time.perf_counter()
 
 
 def main() -> None:
