@@ -134,7 +134,7 @@ class Adaptive:
                 reason = "full" if rows >= plan.size else plan.reason + "-over"
         if rows == 1:
             return Leave(1, reason)
-        if curve.wants_single(rows) and len(lane) == rows and now > self._last_deadline:
+        if self._is_single_wanted(lane, now):
             return self._try(1)
         if fleet.size > 1 or now <= self._last_deadline:
             return Leave(self._first_of(min(cap, self._wanted(rows, fleet, now))), reason)
@@ -320,6 +320,13 @@ class Adaptive:
             slots = self._slots(fleet, now)
             rows = rows_for_one(self.curve.seconds, slots, rows, self.rate, self._is_loop)
         return min(rows, self.curve.cap)
+
+    def _is_single_wanted(self, lane: Lane, now: float) -> bool:
+        """Whether one of the few that wait, and are all there are, is sent to learn what it takes; nothing cheap is."""
+        rows, curve = lane.rows, self.curve
+        if not curve.wants_single(rows) or curve.seconds[rows] <= CHEAP:
+            return False
+        return len(lane) == rows and now > self._last_deadline and not self.returns.expected()
 
     def _try(self, rows: int) -> Leave:
         self._tries = rows

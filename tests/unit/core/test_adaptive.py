@@ -117,16 +117,39 @@ def test_nobody_is_parted_to_learn_who_has_a_deadline() -> None:
         assert batch.rows == 2
 
 
-def test_what_is_cheap_is_not_parted() -> None:
+def test_nobody_is_parted_to_learn_while_others_are_due() -> None:
+    """Who comes back meanwhile would ride apart from them from then on."""
+    server = Server(Adaptive())
+    for _ in range(TRUSTED):
+        learn(server.policy.curve, 2, 0.014)
+    for _ in range(2):
+        server.arrive(client=7)
+        server.end(server.leave(), 0.005)
+        server.now += 0.0003
+    server.arrive(client=1)
+    server.arrive(client=2)
+
+    assert server.policy.curve.wants_single(2)
+    assert server.policy.returns.expected() == 1
+    assert server.decide() != Leave(1, "probe")
+
+    server.now += 1.0
+    assert server.decide() == Leave(1, "probe")
+
+
+@pytest.mark.parametrize("is_single_known", [True, False])
+def test_what_is_cheap_is_not_parted(is_single_known: bool) -> None:
     policy = Adaptive()
+    curve = policy.curve
     for _ in range(20):
         for rows, seconds in ((1, 20e-6), (2, 60e-6), (16, 90e-6)):
-            learn(policy.curve, rows, seconds)
+            if rows > 1 or is_single_known:
+                learn(curve, rows, seconds)
     server = Server(policy)
     server.arrive()
     server.arrive()
 
-    assert policy.curve.first_of(2) == 1
+    assert (curve.first_of(2), curve.wants_single(2)) == ((1, False) if is_single_known else (2, True))
     assert server.decide() == Leave(2, "idle")
 
 
@@ -694,7 +717,7 @@ def test_the_groups_of_a_loop_stay_even_where_answers_take_long() -> None:
 
 
 def staged(rounds: int = 100) -> Server:
-    """A server that knows what eight rows and two take, of which the edges are a quarter."""
+    """A server that knows what one row, two and eight take, of which the edges are a quarter."""
     server = Server(Adaptive(limit=8, profile={1: 0.018, 2: 0.020, 8: 0.032}))
     for rows in [2, 8] * rounds:
         server.now += 1.0
