@@ -11,6 +11,7 @@ weights, and rows of ten of each in turn, where the next request of a client tha
 
 import argparse
 import json
+import math
 import os
 import re
 import runpy
@@ -32,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 PEERS = Path(os.environ.get("PEERS_HOME", "~/.cache/peers")).expanduser()
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)").search
 ROW = 10  # calls of one kind, one after the other
-WARM_UP = 3  # rounds that do not count
+WARM_UP = 6  # calls of each kind that do not count
 BEE = ROOT / "src" / "shoal" / "frontend" / "pages" / "samples" / "bee.jpg"
 
 
@@ -128,14 +129,15 @@ def in_turn(steps: Mapping[str, Callable[[], float]], row: int, rounds: int) -> 
     """Seconds by step: so many of each in a row, the middle one of them counts, the steps in turn."""
     names = list(steps)
     times: dict[str, list[float]] = {key: [] for key in names}
-    for number in range(WARM_UP + rounds):
+    skipped = math.ceil(WARM_UP / row)
+    for number in range(skipped + rounds):
         first = number % len(names)
         for key in [*names[first:], *names[:first]]:
             own = []
             for _ in range(row):
                 start = time.perf_counter()
                 own.append(steps[key]() - start)
-            if number >= WARM_UP:
+            if number >= skipped:
                 times[key].append(statistics.median(own))
     return times
 

@@ -117,6 +117,18 @@ def test_nobody_is_parted_to_learn_who_has_a_deadline() -> None:
         assert batch.rows == 2
 
 
+def test_requests_of_several_rows_are_not_parted_to_learn_what_one_row_takes() -> None:
+    """None of them is one row; to part them would teach nothing of it."""
+    server = Server(Adaptive())
+    for _ in range(TRUSTED):
+        learn(server.policy.curve, 4, 0.014)
+    for _ in range(2):
+        server.arrive(rows=2)
+
+    assert server.policy.curve.wants_single(4)
+    assert server.decide() == Leave(4, "idle")
+
+
 def test_nobody_is_parted_to_learn_while_others_are_due() -> None:
     """Who comes back meanwhile would ride apart from them from then on."""
     server = Server(Adaptive())
