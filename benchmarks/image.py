@@ -1,15 +1,16 @@
 """JPEG in, label out on a CPU: Shoal beside the same code without a server, then beside the other servers.
 
-    python -m benchmarks.image                      # everything, about 12 minutes; once with --install
-    python -m benchmarks.image --peers ''           # Shoal and the bare pipeline alone, about 5 minutes
+    python -m benchmarks.image                      # everything, about 14 minutes; once with --install
+    python -m benchmarks.image --peers ''           # Shoal and the bare pipeline alone, about 7 minutes
     python -m benchmarks.image --plot benchmarks/out/image.json
 
 Two models, each with one worker and one thread for the network: a ResNet-18 as TorchScript with random weights (the
 `resnet18` of benchmarks/peers, served as a plain function) and the demo's EfficientNet-Lite0 (a handler with stages).
 Every round measures the bare pipeline (decode, batch and model in one process that does nothing else, at its best
 batch size; also with a second thread that decodes ahead), then Shoal at saturation, then single requests and bare
-calls in turn. All of it has the whole machine: server, network stack and load share the cores that the bare process
-has to itself. Load by `shoal bench` there, and by `wrk` where other servers take part.
+calls in turn; servers and bare processes stay from the first round to the last, and a ratio is one of a round. All of
+it has the whole machine: server, network stack and load share the cores that the bare process has to itself. The other
+servers come after that, with load by `wrk`.
 """
 
 import argparse
@@ -19,19 +20,22 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.load import closed_loop
 from benchmarks.models_image import PEERS, body_file
 from benchmarks.report import OUT, machine, plot_bars, table, write
-from benchmarks.serving import ROOT, Address, load, say, shoal
+from benchmarks.serving import ROOT, Address, shoal
 
 HARNESS = ROOT / "benchmarks" / "peers"
 OTHERS = "mosec,litserve,torchserve,mms,bentoml,ray,mlserver,triton,pytriton"
 TITLES = {"resnet18": "ResNet-18, TorchScript, random weights", "bees": "EfficientNet-Lite0 of the demo, ONNX"}
+THREADS = ("one", "two")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -48,39 +52,105 @@ def serving(name: str) -> Iterator[Address]:
         yield address
 
 
-def alone(name: str, *arguments: str) -> dict[str, Any]:
-    """What the bare process measures."""
-    command = [sys.executable, "-m", "benchmarks.models_image", name, *arguments]
+@contextmanager
+def bare(name: str, seconds: float) -> Iterator[Callable[[str, str], float]]:
+    """The bare process, which stays; gives how to ask for its images a second by threads and batch size."""
+    command = [sys.executable, "-m", "benchmarks.models_image", name, "rate", "--seconds", str(seconds)]
+    environment = {**os.environ, **ONE_THREAD}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True, bufsize=1) as process:
+        asking, answering = process.stdin, process.stdout
+        assert asking and answering
+
+        def rate(threads: str, size: str) -> float:
+            print(threads, size, file=asking)
+            if not (line := answering.readline()):
+                raise RuntimeError(f"the bare process of {name} is gone")
+            return float(line)
+
+        yield rate
+
+
+def loaded(name: str, port: int, connections: int, *, seconds: float, expected: float) -> dict[str, Any]:
+    """Shoal at saturation, where so many images a second are expected.
+
+    A window holds few batches of eight, so that the number of answers in it says little; the connections over the mean
+    time of a request are the rate, whatever the window cuts off. It begins when the first queue has been answered.
+    """
+    once = connections / expected
+    found = closed_loop(
+        port,
+        "/predictions/model",
+        body_file(name).read_bytes(),
+        connections,
+        seconds=max(seconds, 2 * once),
+        warm=0.5 + once,
+        content_type="image/jpeg",
+    )
+    result = {**asdict(found), "concurrency": connections, "throughput": 1e3 * connections / found.mean_ms}
+    print(f"{name}: Shoal, {connections} connections, {result['throughput']:.1f}/s, errors {found.errors}", flush=True)
+    return result
+
+
+def lone(name: str, port: int, calls: int) -> dict[str, float]:
+    """What a lone request takes, and the bare call."""
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.models_image",
+        name,
+        "lone",
+        "--port",
+        str(port),
+        "--calls",
+        str(calls),
+    ]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    more, in_rows = (1e3 * found[key] for key in ("difference_p50", "row_difference_p50"))
+    print(f"{name}: a lone request takes {more:.2f} ms more than the bare call, {in_rows:.2f} in rows", flush=True)
     return found
 
 
-def one_round(name: str, asked: argparse.Namespace) -> dict[str, Any]:
-    """The bare pipeline, Shoal under load, and a lone request, once."""
-    bare = alone(name, "rate", "--seconds", str(asked.seconds / 4), "--sizes", asked.sizes)
-    best = {threads: max(by_size.values()) for threads, by_size in bare.items()}
-    print(f"{name}: bare {best['one']:.1f}/s, decoding ahead {best['two']:.1f}/s", flush=True)
-    with serving(name) as address:
-        url = f"http://127.0.0.1:{address.port}/predictions/model"
-        window = f"{asked.seconds / 2:g}s"
-        levels = load(
-            url, body_file(name), asked.connections, processes=1, window=window, windows=4, content_type="image/jpeg"
-        )
-        for level in levels:
-            print(f"{name}: Shoal, {say(level)}", flush=True)
-        lone = alone(name, "lone", "--port", str(address.port), "--calls", str(asked.calls))
-        more, in_rows = (1e3 * lone[key] for key in ("difference_p50", "row_difference_p50"))
-        print(f"{name}: a lone request takes {more:.2f} ms more than the bare call, {in_rows:.2f} in rows", flush=True)
-    keys = ("concurrency", "throughput", "latency", "errors")
-    return {"model": name, "bare": bare, "shoal": [{key: level[key] for key in keys} for level in levels], "lone": lone}
+@dataclass(frozen=True)
+class Place:
+    """A model on a server, and in a process without one."""
+
+    name: str
+    port: int
+    rate: Callable[[str, str], float]
+
+    def round(self, asked: argparse.Namespace) -> dict[str, Any]:
+        """The bare pipeline, Shoal under load, and a lone request, once."""
+        rates = {threads: {size: self.rate(threads, size) for size in asked.sizes.split(",")} for threads in THREADS}
+        best = {threads: max(by_size.values()) for threads, by_size in rates.items()}
+        print(f"{self.name}: bare {best['one']:.1f}/s, decoding ahead {best['two']:.1f}/s", flush=True)
+        levels = [
+            loaded(self.name, self.port, int(one), seconds=asked.seconds, expected=best["one"])
+            for one in asked.connections.split(",")
+        ]
+        return {"model": self.name, "bare": rates, "shoal": levels, "lone": lone(self.name, self.port, asked.calls)}
 
 
-def add_round(data: dict[str, Any], name: str, asked: argparse.Namespace) -> None:
+@contextmanager
+def places(names: Iterable[str], asked: argparse.Namespace) -> Iterator[list[Place]]:
+    """Every model, loaded in both, until the end: no two rounds differ by what they started."""
+    with ExitStack() as opened:
+        yield [
+            Place(
+                name,
+                opened.enter_context(serving(name)).port,
+                opened.enter_context(bare(name, asked.seconds / 4)),
+            )
+            for name in names
+        ]
+
+
+def add_round(data: dict[str, Any], place: Place, asked: argparse.Namespace) -> None:
     """Measure a model and keep it."""
-    data["rounds"].append(one_round(name, asked))
+    data["rounds"].append(place.round(asked))
 
 
 def peers_round(number: int, asked: argparse.Namespace, results: Path) -> None:
@@ -107,7 +177,7 @@ def bare_best(rounds: list[dict[str, Any]], threads: str) -> tuple[str, list[flo
 
 def bare_section(name: str, rounds: list[dict[str, Any]]) -> str:
     """One model's tables."""
-    found = {threads: bare_best(rounds, threads) for threads in ("one", "two")}
+    found = {threads: bare_best(rounds, threads) for threads in THREADS}
     rows = [
         [f"bare, one thread, batch of {found['one'][0]}", middle(found["one"][1]), "", "", "", ""],
         [f"bare, a thread decodes ahead, batch of {found['two'][0]}", middle(found["two"][1]), "", "", "", ""],
@@ -115,15 +185,15 @@ def bare_section(name: str, rounds: list[dict[str, Any]]) -> str:
     for place, first in enumerate(rounds[0]["shoal"]):
         levels = [one["shoal"][place] for one in rounds]
         rates = [level["throughput"] for level in levels]
-        ratios = [f"{statistics.median(rates) / statistics.median(found[t][1]):.3f}" for t in ("one", "two")]
-        p50, p99 = ([1e3 * level["latency"][key] for level in levels] for key in ("p50", "p99"))
+        ratios = [middle([a / b for a, b in zip(rates, found[t][1], strict=True)], 2) for t in THREADS]
+        p50, p99 = ([level[key] for level in levels] for key in ("p50_ms", "p99_ms"))
         rows.append(
             [
                 f"Shoal, {first['concurrency']} connections",
                 middle(rates),
                 *ratios,
                 f"{statistics.median(p50):.0f} / {statistics.median(p99):.0f}",
-                str(sum(sum(level["errors"].values()) for level in levels)),
+                str(sum(level["errors"] for level in levels)),
             ]
         )
     head = ["", "images/s", "of bare, one thread", "of bare, decoding ahead", "p50 / p99 ms", "errors"]
@@ -212,6 +282,22 @@ def keep(data: dict[str, Any], results: Path, command: str) -> str:
     return text
 
 
+def carry_out(steps: Iterable[Callable[[], None]], keeping: Callable[[], str]) -> bool:
+    """Take step by step and keep what there is; gives whether nothing is missing."""
+    is_whole = True
+    for step in steps:
+        try:
+            step()
+        except KeyboardInterrupt:
+            print("interrupted; what was measured is kept", flush=True)
+            return False
+        except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+            is_whole = False
+            print(f"left out: {error}", flush=True)
+        keeping()
+    return is_whole
+
+
 def main() -> None:
     """Measure and write it down, after every round."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -221,11 +307,11 @@ def main() -> None:
     parser.add_argument("--connections", default="8,32,64")
     parser.add_argument("--peer-connections", default="32")
     parser.add_argument("--peer-seconds", type=int, default=8, help="few batches of 8 are cut off at the end")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer-rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=4.0, help="of a load")
     parser.add_argument("--sizes", default="1,2,4,8", help="batches of the bare pipeline")
-    parser.add_argument("--calls", type=int, default=100, help="lone requests of a round")
+    parser.add_argument("--calls", type=int, default=60, help="lone requests of a round")
     parser.add_argument("--plot", type=Path, metavar="JSON", help="draw what was measured before, and nothing else")
     asked = parser.parse_args()
     if asked.plot:
@@ -239,25 +325,13 @@ def main() -> None:
     command = " ".join(["python -m benchmarks.image", *sys.argv[1:]])
     results = OUT / f"image-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     data: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "rounds": [], "peers": []}
-    text = ""
-    steps: list[Callable[[], None]] = []
-    for number in range(max(asked.rounds, asked.peer_rounds)):
-        if number < asked.rounds:
-            steps += [partial(add_round, data, name, asked) for name in asked.models.split(",")]
-        if asked.peers and number < asked.peer_rounds:
-            steps.append(partial(peers_round, number, asked, results))
-    is_whole = True
-    for step in steps:
-        try:
-            step()
-        except KeyboardInterrupt:
-            is_whole = False
-            print("interrupted; what was measured is kept", flush=True)
-            break
-        except (RuntimeError, subprocess.SubprocessError) as error:
-            is_whole = False
-            print(f"left out: {error}", flush=True)
-        text = keep(data, results, command)
+    keeping = partial(keep, data, results, command)
+    with places(asked.models.split(","), asked) as opened:
+        own = [partial(add_round, data, place, asked) for _ in range(asked.rounds) for place in opened]
+        is_whole = carry_out(own, keeping)
+    if is_whole and asked.peers:
+        is_whole = carry_out([partial(peers_round, one, asked, results) for one in range(asked.peer_rounds)], keeping)
+    text = keeping()
     draw(data)
     print("\n" + text)
     sys.exit(not is_whole)

@@ -19,6 +19,7 @@ class Figures:
     rps: float
     p50_ms: float
     p99_ms: float
+    mean_ms: float
     errors: int
 
 
@@ -95,6 +96,7 @@ class Run:
             rps=len(self._times) / self._seconds,
             p50_ms=1000 * statistics.median(times),
             p99_ms=1000 * times[min(len(times) - 1, int(0.99 * len(times)))],
+            mean_ms=1000 * statistics.fmean(times),
             errors=self._errors,
         )
 

@@ -1,12 +1,13 @@
 """JPEG in, label out, without a server: the work of benchmarks/image.py in one process, by one thread or by two.
 
-    python -m benchmarks.models_image resnet18|bees rate --seconds 3 --sizes 1,2,4,8
+    echo one 8 | python -m benchmarks.models_image resnet18|bees rate --seconds 3
     python -m benchmarks.models_image resnet18|bees lone --port 8080 --path /predictions/model --calls 60
 
-Prints one line of JSON. `rate` is images a second by batch size, decoding and computing in turn, and with a second
-thread that decodes the next batch meanwhile. `lone` asks a running server, the same through two processes that only
-hand it on, and calls the model itself: one call of each in turn, where each finds the caches full of the others'
-weights, and rows of ten of each in turn, where the next request of a client that does nothing else finds its own.
+`rate` reads lines: by how many threads, and a batch size; it answers each with images a second, where one thread
+decodes and computes in turn, and where a second one decodes the next batch meanwhile. `lone` prints a line of JSON. It
+asks a running server, the same through two processes that only hand it on, and calls the model itself: one call of
+each in turn, where each finds the caches full of the others' weights, and rows of ten of each in turn, where the next
+request of a client that does nothing else finds its own.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import re
 import runpy
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -192,7 +194,6 @@ def main() -> None:
     parser.add_argument("model", choices=["resnet18", "bees"])
     parser.add_argument("what", choices=["rate", "lone"])
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--sizes", default="1,2,4,8")
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--path", default="/predictions/model")
     parser.add_argument("--calls", type=int, default=60)
@@ -200,16 +201,10 @@ def main() -> None:
     if asked.what == "lone":
         print(json.dumps(lone(asked.model, asked.port, asked.path, asked.calls)))
         return
-    model = work(asked.model)
-    sizes = [int(size) for size in asked.sizes.split(",")]
-    print(
-        json.dumps(
-            {
-                "one": {size: rate(model, size, asked.seconds) for size in sizes},
-                "two": {size: rate_of_two(model, size, asked.seconds) for size in sizes},
-            }
-        )
-    )
+    model, by = work(asked.model), {"one": rate, "two": rate_of_two}
+    for line in sys.stdin:
+        threads, size = line.split()
+        print(by[threads](model, int(size), asked.seconds), flush=True)
 
 
 if __name__ == "__main__":
