@@ -4,8 +4,8 @@
     python -m benchmarks.image --peers ''           # Shoal and the bare pipeline alone, about 7 minutes
     python -m benchmarks.image --plot benchmarks/out/image.json
 
-Two models, each with one worker and one thread for the network: a ResNet-18 as TorchScript with random weights (the
-`resnet18` of benchmarks/peers, served as a plain function) and the demo's EfficientNet-Lite0 (a handler with stages).
+Two models, each with one worker and one thread for the network, both handlers that decode in a stage of their own: a
+ResNet-18 as TorchScript with random weights (the `resnet18` of benchmarks/peers) and the demo's EfficientNet-Lite0.
 Every round measures the bare pipeline (decode, batch and model in one process that does nothing else, at its best
 batch size; also with a second thread that decodes ahead), then Shoal at saturation, then single requests and bare
 calls in turn; servers and bare processes stay from the first round to the last, and a ratio is one of a round. All of
