@@ -115,6 +115,26 @@ def infer_by_grpc(front: Front, number: int, *, timeout: float = 30.0, waits: in
     return 0, ""
 
 
+def late(front: Front, ask: Callable[[Front], tuple[int, str]]) -> tuple[int, str, int]:
+    """Ask while the only worker is busy; gives what came back, and how many were answered before.
+
+    Where the machine stood still for so long that the worker was free first, the request is not late: once more.
+    """
+    found = front.app.repository.find("slow")
+    for _ in range(3):
+        answered = found.scheduler.stats.answered
+        busy = threading.Thread(target=infer, args=(front, SLOW))
+        busy.start()
+        eventually(lambda: found.scheduler.running == 1, "the worker is busy")
+        status, words = ask(front)
+        is_late = found.scheduler.stats.answered == answered
+        busy.join()
+        if is_late:
+            break
+        eventually(lambda: found.scheduler.is_idle, "nothing waits")
+    return status, words, answered
+
+
 @pytest.mark.parametrize(
     ("ask", "outcome"),
     [
@@ -130,12 +150,7 @@ def test_every_way_to_say_a_deadline_reaches_the_queue(
 ) -> None:
     found = front.app.repository.find("slow")
     pid = found.pool.describe()[0].pid
-    answered = found.scheduler.stats.answered
-    busy = threading.Thread(target=infer, args=(front, SLOW))
-    busy.start()
-    eventually(lambda: found.scheduler.running == 1, "the worker is busy")
-    status, words = ask(front)
-    busy.join()
+    status, words, answered = late(front, ask)
 
     assert status in outcome[0]
     assert outcome[1] in words.lower()
