@@ -73,6 +73,7 @@ class Adaptive:
         self._plan: Plan | None = None
         self._is_first = False  # the lane holds a lone arrival that nothing was decided about yet
         self._is_loop = False  # most answered groups come back whole
+        self._is_only = False  # there is one instance
         self._returns_pay = False  # merging two lone clients pays
         self._last_deadline = -math.inf  # of all requests seen
         self._refused = 0  # since a batch left
@@ -121,11 +122,13 @@ class Adaptive:
             if not isinstance(verdict, int):
                 return verdict
             cap = verdict
+        elif rows >= cap:
+            cap = self._most(rows + self.returns.expected())
         reason = "idle"
         if rows >= cap:
             if 0 < curve.beyond <= rows and self._has_time_for(curve.beyond, lane, now):
                 return self._try(curve.beyond)
-            reason = "full" if cap == curve.cap else "deadline"
+            reason = "full" if cap >= curve.cap else "deadline"
         else:
             plan = self._plan_for(lane, fleet, now)
             if plan is not None:
@@ -138,7 +141,8 @@ class Adaptive:
             return self._try(1)
         if fleet.size > 1 or now <= self._last_deadline:
             return Leave(self._first_of(min(cap, self._wanted(rows, fleet, now))), reason)
-        most = self._round_share(rows) if rows >= cap else self._first_of(rows)
+        most = self._round_share(rows) if rows >= curve.cap else self._first_of(rows)
+        most = cap if rows >= cap > curve.cap else most
         count = self._oldest(lane, most, now)
         return Leave(count, reason if count == most else "oldest")
 
@@ -148,9 +152,9 @@ class Adaptive:
         self._ahead_of = None
         if not runs or not self.curve.seconds:
             return None
-        if lane.rows >= self.curve.cap:
-            return now
         run = runs[0]
+        if lane.rows >= self._most(lane.rows + run.rows):
+            return now
         if len(runs) > 1 or self._merge_beats_overlap(lane.rows, run.rows):
             return None
         if self._is_loop and not self.returns.expected() and self._is_everybody_here(lane):
@@ -168,13 +172,13 @@ class Adaptive:
     def sent(self, batch: Batch, fleet: Fleet, now: float) -> None:
         """Predict when the instance will be free; there is time to learn now."""
         self._plan = None
-        self._is_first = False
+        self._is_first = self._is_late = False
         self._refused = 0
         self._turn += 1
         if self._tries:
             self.curve.probed(self._tries)
         self._tries = 0
-        self._is_late = False
+        self._is_only = fleet.size == 1
         self._learn()
         took = self._predict(batch.rows)
         if self._running.of(batch.instance):
@@ -319,7 +323,11 @@ class Adaptive:
         if rows > 1 and fleet.size > 1 and self._predict(rows) > CHEAP:
             slots = self._slots(fleet, now)
             rows = rows_for_one(self.curve.seconds, slots, rows, self.rate, self._is_loop)
-        return min(rows, self.curve.cap)
+        return min(rows, self._most(rows))
+
+    def _most(self, rows: int) -> int:
+        """The most to send together of so many: the cap, or all of a closed loop of one instance with few more."""
+        return self.curve.most(rows) if self._is_loop and self._is_only else self.curve.cap
 
     def _is_single_wanted(self, lane: Lane, now: float) -> bool:
         """Whether one of the few that wait, and are all there are, is sent to learn what it takes; nothing cheap is."""

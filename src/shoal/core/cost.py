@@ -160,9 +160,17 @@ class CostCurve:
             point.samples = max(STALE, AGEING * point.samples)
         self._choose()
 
+    def most(self, rows: int) -> int:
+        """The best size for so many rows that are all there are: `cap`, or all where a rest would make it longer."""
+        cap, half = self.cap, rows // 2
+        if not cap < rows <= min(2 * cap, self.limit):
+            return cap
+        parted = min(self.seconds[cap] + self._alone(rows - cap), self._alone(half) + self._alone(rows - half))
+        return rows if self.seconds[rows] < parted else cap
+
     def total(self, rows: int) -> float:
-        """Server time for `rows` in batches of at most `cap`."""
-        if rows <= self.cap:
+        """Server time for `rows` that are all there are."""
+        if rows <= self.most(rows):
             return self._alone(rows)
         full, rest = divmod(rows, self.cap)
         return full * self.seconds[self.cap] + self._alone(rest)

@@ -660,6 +660,37 @@ def test_a_full_second_batch_is_sent_at_once() -> None:
     assert server.policy.ahead(server.lane, "0", server.now) == server.now
 
 
+def six_of_whom_five_are_the_best_size(instances: int = 1) -> Server:
+    """A closed loop whose last client was sent alone, and five wait."""
+    server = Server(Adaptive(), instances)
+    costs = {1: 0.0082, 5: 0.0212, 6: 0.0265}
+    for _ in range(20):
+        for rows, seconds in costs.items():
+            learn(server.policy.curve, rows, seconds)
+    server.loop(clients=6, rounds=80)
+    assert server.policy.curve.cap == 5
+    server.now += 0.0003
+    server.arrive(5)
+    alone = Batch(999, server.lane.pop(1), "idle", server.now)
+    alone.instance = "0"
+    server.policy.sent(alone, server.fleet, server.now)
+    for client in range(5):
+        server.arrive(client)
+    return server
+
+
+def test_a_loop_of_a_few_more_than_the_best_size_comes_together_again() -> None:
+    server = six_of_whom_five_are_the_best_size()
+
+    assert server.policy.ahead(server.lane, "0", server.now) is None, "they wait for the sixth"
+
+
+def test_with_several_instances_a_batch_of_the_best_size_waits_for_nobody() -> None:
+    server = six_of_whom_five_are_the_best_size(instances=2)
+
+    assert server.policy.ahead(server.lane, "0", server.now) == server.now
+
+
 def test_a_third_batch_is_sent_when_it_is_full_and_none_to_an_instance_that_runs_nothing() -> None:
     server = overlapping()
     for _ in range(16):

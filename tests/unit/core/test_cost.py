@@ -310,6 +310,34 @@ def test_total_counts_batches_of_at_most_the_cap() -> None:
     assert curve.total(70) == pytest.approx(2 * curve.seconds[32] + curve.seconds[6])
 
 
+def test_a_few_more_than_the_best_size_are_one_batch_where_a_rest_would_make_it_longer() -> None:
+    curve = taught(CostCurve(256), {1: 0.0082, 5: 0.0212, 6: 0.0265})
+
+    assert curve.cap == 5
+    assert [curve.most(rows) for rows in (4, 5, 6, 11, 60)] == [5, 5, 6, 5, 5]
+    assert curve.total(6) == curve.seconds[6]
+
+
+@pytest.mark.parametrize(
+    "costs",
+    [
+        {1: 0.0020, 5: 0.0100, 6: 0.0200},  # five and one are done sooner,
+        {1: 0.0050, 3: 0.0060, 5: 0.0090, 6: 0.0130},  # twice three
+    ],
+)
+def test_a_few_more_than_the_best_size_are_parted_where_that_is_shorter(costs: dict[int, float]) -> None:
+    curve = taught(CostCurve(256), costs)
+
+    assert curve.cap == 5
+    assert curve.most(6) == 5
+
+
+def test_one_batch_of_a_few_more_is_never_larger_than_is_allowed() -> None:
+    curve = taught(CostCurve(6), {1: 0.0082, 5: 0.0212, 6: 0.0265})
+
+    assert [curve.most(rows) for rows in (6, 7)] == [6, 5]
+
+
 def test_a_batch_that_took_no_time_is_no_division_by_zero() -> None:
     curve = CostCurve(8)
     for _ in range(10):
