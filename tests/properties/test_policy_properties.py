@@ -255,23 +255,26 @@ def test_a_lone_request_with_no_history_leaves_at_once(
     assert [batch.rows for batch in server.running] == [1]
 
 
+def after_change(factor: float, name: str, count: int, *, settled: int, looked: int) -> float:
+    """Throughput of a closed loop after a change of speed to that of a rule new to it; the times in rounds of all."""
+    seconds = curve(name)
+    changed = [factor * value for value in seconds]
+    simulation = Simulation(World(seconds, Workload("closed", count)), Adaptive())
+    simulation.run(settled * count)
+    simulation.world.seconds = changed
+    simulation.run(6 * count, warm_up=0.0)
+    after = simulation.run(looked * count, warm_up=0.0)
+    fresh = Simulation(World(changed, Workload("closed", count)), Adaptive()).run((40 + looked) * count)
+    return after.throughput / fresh.throughput
+
+
 @settings(deadline=None, max_examples=12)
 @given(st.sampled_from([10.0, 0.1]), st.sampled_from(["h200", "flat", "rtx3090"]), st.sampled_from([1, 2, 10, 60]))
 @example(10.0, "rtx3090", 10)  # one of a few sent alone to learn had parted the loop for good
 def test_a_model_that_becomes_ten_times_slower_or_faster_is_followed_within_a_few_batches(
     factor: float, name: str, count: int
 ) -> None:
-    seconds = curve(name)
-    changed = [factor * value for value in seconds]
-    policy = Adaptive()
-    simulation = Simulation(World(seconds, Workload("closed", count)), policy)
-    simulation.run(40 * count)
-    simulation.world.seconds = changed
-    simulation.run(6 * count, warm_up=0.0)
-    after = simulation.run(40 * count, warm_up=0.0)
-    fresh = Simulation(World(changed, Workload("closed", count)), Adaptive()).run(80 * count)
-
-    assert after.throughput > 0.9 * fresh.throughput
+    assert after_change(factor, name, count, settled=40, looked=40) > 0.9
 
 
 @settings(deadline=None, max_examples=12)
@@ -279,16 +282,7 @@ def test_a_model_that_becomes_ten_times_slower_or_faster_is_followed_within_a_fe
 @example(1.7, "h200", 8)  # seven and one, in turn: eight looked a little slower a row than seven
 @example(3.0, "rtx3090", 6)
 def test_clients_that_ride_together_still_do_once_their_model_is_slower(factor: float, name: str, count: int) -> None:
-    seconds = curve(name)
-    changed = [factor * value for value in seconds]
-    simulation = Simulation(World(seconds, Workload("closed", count)), Adaptive())
-    simulation.run(200 * count)
-    simulation.world.seconds = changed
-    simulation.run(6 * count, warm_up=0.0)
-    after = simulation.run(60 * count, warm_up=0.0)
-    fresh = Simulation(World(changed, Workload("closed", count)), Adaptive()).run(150 * count)
-
-    assert after.throughput > 0.93 * fresh.throughput
+    assert after_change(factor, name, count, settled=200, looked=60) > 0.93
 
 
 @settings(deadline=None, max_examples=40)
