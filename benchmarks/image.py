@@ -94,17 +94,8 @@ def loaded(name: str, port: int, connections: int, *, seconds: float, expected: 
 
 def lone(name: str, port: int, calls: int) -> dict[str, float]:
     """What a lone request takes, and the bare call."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.models_image",
-        name,
-        "lone",
-        "--port",
-        str(port),
-        "--calls",
-        str(calls),
-    ]
+    command = [sys.executable, "-m", "benchmarks.models_image", name, "lone"]
+    command += ["--port", str(port), "--calls", str(calls)]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
@@ -288,9 +279,6 @@ def carry_out(steps: Iterable[Callable[[], None]], keeping: Callable[[], str]) -
     for step in steps:
         try:
             step()
-        except KeyboardInterrupt:
-            print("interrupted; what was measured is kept", flush=True)
-            return False
         except (RuntimeError, OSError, subprocess.SubprocessError) as error:
             is_whole = False
             print(f"left out: {error}", flush=True)
@@ -326,11 +314,15 @@ def main() -> None:
     results = OUT / f"image-{time.strftime('%Y%m%d-%H%M%S')}.jsonl"
     data: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "rounds": [], "peers": []}
     keeping = partial(keep, data, results, command)
-    with places(asked.models.split(","), asked) as opened:
-        own = [partial(add_round, data, place, asked) for _ in range(asked.rounds) for place in opened]
-        is_whole = carry_out(own, keeping)
-    if is_whole and asked.peers:
-        is_whole = carry_out([partial(peers_round, one, asked, results) for one in range(asked.peer_rounds)], keeping)
+    others = [partial(peers_round, number, asked, results) for number in range(asked.peer_rounds if asked.peers else 0)]
+    try:
+        with places(asked.models.split(","), asked) as opened:
+            own = [partial(add_round, data, place, asked) for _ in range(asked.rounds) for place in opened]
+            is_whole = carry_out(own, keeping)
+        is_whole = carry_out(others, keeping) and is_whole
+    except KeyboardInterrupt:
+        is_whole = False
+        print("interrupted; what was measured is kept", flush=True)
     text = keeping()
     draw(data)
     print("\n" + text)

@@ -117,11 +117,17 @@ def test_nobody_is_parted_to_learn_who_has_a_deadline() -> None:
         assert batch.rows == 2
 
 
-def test_requests_of_several_rows_are_not_parted_to_learn_what_one_row_takes() -> None:
-    """None of them is one row; to part them would teach nothing of it."""
+def knowing(rows: int) -> Server:
+    """A server that has met this size alone, often enough to know it."""
     server = Server(Adaptive())
     for _ in range(TRUSTED):
-        learn(server.policy.curve, 4, 0.014)
+        learn(server.policy.curve, rows, 0.014)
+    return server
+
+
+def test_requests_of_several_rows_are_not_parted_to_learn_what_one_row_takes() -> None:
+    """None of them is one row; to part them would teach nothing of it."""
+    server = knowing(4)
     for _ in range(2):
         server.arrive(rows=2)
 
@@ -131,9 +137,7 @@ def test_requests_of_several_rows_are_not_parted_to_learn_what_one_row_takes() -
 
 def test_nobody_is_parted_to_learn_while_others_are_due() -> None:
     """Who comes back meanwhile would ride apart from them from then on."""
-    server = Server(Adaptive())
-    for _ in range(TRUSTED):
-        learn(server.policy.curve, 2, 0.014)
+    server = knowing(2)
     for _ in range(2):
         server.arrive(client=7)
         server.end(server.leave(), 0.005)
@@ -661,7 +665,7 @@ def test_a_full_second_batch_is_sent_at_once() -> None:
 
 
 def six_of_whom_five_are_the_best_size(instances: int = 1) -> Server:
-    """A closed loop whose last client was sent alone, and five wait."""
+    """A closed loop of six that were just answered."""
     server = Server(Adaptive(), instances)
     costs = {1: 0.0082, 5: 0.0212, 6: 0.0265}
     for _ in range(20):
@@ -670,6 +674,12 @@ def six_of_whom_five_are_the_best_size(instances: int = 1) -> Server:
     server.loop(clients=6, rounds=80)
     assert server.policy.curve.cap == 5
     server.now += 0.0003
+    return server
+
+
+def five_behind_the_sixth(instances: int = 1) -> Server:
+    """The same, whose last client was sent alone, and five wait."""
+    server = six_of_whom_five_are_the_best_size(instances)
     server.arrive(5)
     alone = Batch(999, server.lane.pop(1), "idle", server.now)
     alone.instance = "0"
@@ -679,14 +689,24 @@ def six_of_whom_five_are_the_best_size(instances: int = 1) -> Server:
     return server
 
 
-def test_a_loop_of_a_few_more_than_the_best_size_comes_together_again() -> None:
+def test_a_hold_for_a_few_more_than_the_best_size_ends_with_all_of_them() -> None:
     server = six_of_whom_five_are_the_best_size()
+    for client in range(5):
+        server.arrive(client)
+        assert isinstance(server.decide(), Hold)
+    server.arrive(5)
+
+    assert server.decide() == Leave(6, "full")
+
+
+def test_a_loop_of_a_few_more_than_the_best_size_comes_together_again() -> None:
+    server = five_behind_the_sixth()
 
     assert server.policy.ahead(server.lane, "0", server.now) is None, "they wait for the sixth"
 
 
 def test_with_several_instances_a_batch_of_the_best_size_waits_for_nobody() -> None:
-    server = six_of_whom_five_are_the_best_size(instances=2)
+    server = five_behind_the_sixth(instances=2)
 
     assert server.policy.ahead(server.lane, "0", server.now) == server.now
 
