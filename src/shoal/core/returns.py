@@ -47,10 +47,11 @@ class Group:
 class Connection:
     """What is remembered of one client."""
 
-    __slots__ = ("answered", "group", "is_quick", "owed")
+    __slots__ = ("answered", "first", "group", "is_quick", "owed")
 
-    def __init__(self) -> None:
-        self.answered = 0.0
+    def __init__(self, first: int = 0) -> None:
+        self.first = first  # the number of its first request, until it is known whether it comes back; 0: it is
+        self.answered = -math.inf
         self.is_quick = False  # its last request came soon after the answer before it
         self.group: Group | None = None  # where it is expected back
         self.owed = 0  # how often
@@ -70,6 +71,7 @@ class Returns:
         self._young: dict[Hashable, Connection] = {}  # seen in this period
         self._old: dict[Hashable, Connection] = {}  # seen in the one before; what is in neither is forgotten
         self._turned = -math.inf  # when this period began
+        self._arrivals = 0
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -79,11 +81,17 @@ class Returns:
         due = self.due
         if due and now - due[0].since > soon:
             self.expire(now, soon)
-        group = None
+        self._arrivals += 1
+        group, first = None, 0
         if client is not None:
             connection = self._young.get(client) or self._old.get(client)
-            if connection is not None:
+            if connection is None:
+                self._turn(now)
+                self._young[client] = Connection(self._arrivals)
+            else:
                 connection.is_quick = now - connection.answered <= soon
+                if connection.first and connection.answered > -math.inf:
+                    first, connection.first = connection.first if connection.is_quick else 0, 0
                 group = connection.group
                 if group is not None:
                     connection.owed -= 1
@@ -96,6 +104,8 @@ class Returns:
             if not group.missing:
                 self._note(now - group.since)
                 due.remove(group)
+        elif first:
+            self._welcome(first)
         else:
             self.strangers += STRANGE * (1.0 - self.strangers)
 
@@ -149,6 +159,11 @@ class Returns:
             self._within = [singles[int(share * SINGLES)] for share in SHARES]
         most = hold_for_most(self._within, self._sorted, apart, joint, self.strangers)
         return most.seconds if 1.0 + most.gain > WORTH * (1.0 + whole.gain) else whole.seconds
+
+    def _welcome(self, first: int) -> None:
+        """A new client has come straight back: neither this request is a stranger's nor, in hindsight, its first."""
+        stays = 1.0 - STRANGE
+        self.strangers = max(0.0, stays * self.strangers - STRANGE * stays ** (self._arrivals - first))
 
     def _note(self, took: float) -> None:
         self._groups += 1

@@ -711,6 +711,31 @@ def test_with_several_instances_a_batch_of_the_best_size_waits_for_nobody() -> N
     assert server.policy.ahead(server.lane, "0", server.now) == server.now
 
 
+def test_new_clients_of_whom_one_was_first_ride_together_soon() -> None:
+    server = Server(Adaptive(profile={1: 0.0047, 9: 0.0156, 10: 0.0158, 100: 0.034}))
+    server.loop(clients=10, rounds=60)
+    server.now += 1.0
+    running, waiting = [10], list(range(11, 20))
+    server.arrive(10)
+    rounds = 0
+    while running and rounds < 20:
+        batch = server.leave()
+        rounds += 1
+        for client in waiting:  # during the batch: since they were answered in the one before
+            server.now = batch.left + 0.001
+            server.arrive(client)
+        server.end(batch)
+        if isinstance(server.decide(), Hold):
+            break
+        running, waiting = waiting, running
+
+    assert rounds <= 5, "each is known once it has come back, and waited for the next time"
+    server.now += 0.0005
+    for client in running:
+        server.arrive(client)
+    assert server.decide() == Leave(10, "full")
+
+
 def test_a_third_batch_is_sent_when_it_is_full_and_none_to_an_instance_that_runs_nothing() -> None:
     server = overlapping()
     for _ in range(16):

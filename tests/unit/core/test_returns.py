@@ -1,6 +1,8 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from benchmarks.policy_sim import EMPTY, Simulation, Workload, World, curve
 from shoal.core.adaptive import Adaptive
@@ -29,6 +31,70 @@ def test_silent_connections_are_forgotten() -> None:
         answered(returns, range(1), now=turn * SILENCE)
 
     assert len(returns) == 1
+
+
+def loop_of(returns: Returns, clients: range, rounds: int, now: float) -> float:
+    """Clients that come straight back, so often; gives when."""
+    for _ in range(rounds):
+        now += 0.001
+        for client in clients:
+            returns.arrived(client, now, soon=0.01)
+        now += 0.02
+        answered(returns, clients, now)
+    return now
+
+
+def test_new_clients_that_come_straight_back_were_no_strangers() -> None:
+    returns = Returns()
+    now = loop_of(returns, range(10), 100, 0.0)
+    assert returns.strangers < 1e-3
+
+    now = loop_of(returns, range(10, 20), 1, now + 1.0)
+    assert returns.strangers == pytest.approx(1.0 - 0.98**10, rel=0.01)
+    loop_of(returns, range(10, 20), 1, now)
+
+    assert returns.strangers < 1e-3
+
+
+def test_who_comes_back_before_the_first_answer_is_a_stranger_until_it_came() -> None:
+    returns = Returns()
+    now = loop_of(returns, range(10), 100, 0.0)
+    for _ in range(2):
+        returns.arrived("both", now, soon=0.01)
+    assert returns.strangers > 0.03
+    returns.answered([Request(EMPTY, ignore, now, client="both")], 1.0, now)
+    returns.arrived("both", now + 0.001, soon=0.01)
+
+    assert returns.strangers == pytest.approx(0.98 * 0.02, rel=0.01)  # the second, which nobody could foresee
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0.001, 0.05])), max_size=80))
+def test_strangers_are_those_whom_nobody_expected_and_who_did_not_come_straight_back(
+    steps: list[tuple[int, float]],
+) -> None:
+    returns, now = Returns(), 0.0
+    times: dict[int, list[float]] = {}  # by client: when it was answered
+    quick: dict[int, bool] = {}  # whether the last came soon after the answer before it
+    strange: list[bool] = []
+    firsts: dict[int, int] = {}
+    for client, pause in steps:
+        now += pause
+        is_quick = client in times and now - times[client][-1] <= 0.01
+        is_expected = is_quick and quick[client]
+        is_second = client in times and len(times[client]) == 1
+        strange.append(not is_expected and not (is_second and is_quick))
+        if is_second and is_quick:
+            strange[firsts[client]] = False
+        firsts.setdefault(client, len(strange) - 1)
+        quick[client] = is_quick
+        returns.arrived(client, now, soon=0.01)
+        answered(returns, range(client, client + 1), now)
+        times.setdefault(client, []).append(now)
+    share = 1.0
+    for one in strange:
+        share += 0.02 * (one - share)
+
+    assert returns.strangers == pytest.approx(share)
 
 
 def test_a_hold_is_never_longer_than_its_share_of_the_saving() -> None:
