@@ -1,6 +1,7 @@
 """Adaptive: the rule that needs no settings. A batch leaves at once unless a measured reason says that waiting pays.
 
-A hold is planned once, when an instance is free and rows wait, and has an end that arrivals only bring nearer.
+A hold is planned when an instance is free and rows wait, and has an end that arrivals only bring nearer. When it ends
+and many are still due back, it may be worth another: the more have come, the more it saves to go with the others.
 
 | reason       | of a Hold: what is waited for                            | of a Leave                                |
 |--------------|----------------------------------------------------------|-------------------------------------------|
@@ -22,8 +23,7 @@ none is tried when it would be shorter than an event loop can time (`returns.MIN
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from shoal.clock import EARLY
@@ -31,6 +31,7 @@ from shoal.core.batch import Batch
 from shoal.core.cost import CostCurve
 from shoal.core.cuts import GAP, even_share, oldest_first
 from shoal.core.lessons import Ended, Lessons
+from shoal.core.plan import Plan
 from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
@@ -47,16 +48,6 @@ CHEAP: Final = 0.25e-3  # seconds; so short a batch is not split: each batch mor
 TINY: Final = 2e-3  # seconds; a batch this short is not cut to let the oldest go first: another one costs about as much
 LEAD: Final = 0.2e-3  # seconds before an instance needs its next batch that the batch is handed over
 PROBE_AFTER: Final = 8  # refusals without a batch, after which one leaves although it looks too late
-
-
-@dataclass(slots=True)
-class Plan:
-    """A hold in force for one group's lane."""
-
-    until: float
-    size: int  # rows at which it ends early
-    reason: str
-    group: Hashable
 
 
 class Adaptive:
@@ -241,6 +232,8 @@ class Adaptive:
             plan = self._plan = self._look(lane, fleet, now)
         elif plan.reason == "spacing":
             plan.until = min(plan.until, now + self._spacing(lane.rows, fleet, now))
+        elif plan.has_ended(lane.rows, now) and self.returns.are_many_missing(lane.rows):
+            plan = self._plan = self._plan_return(lane, fleet, now) or plan  # the more have come, the more it saves
         if plan is not None and plan.until + MARGIN * self._predict(plan.size) > head.deadline:
             plan = self._plan = None
         return plan

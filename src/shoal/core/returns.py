@@ -7,6 +7,7 @@ wait for it or to wait for nobody are both wrong. A hold is as long as that hist
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
@@ -142,6 +143,10 @@ class Returns:
         """Rows that are due."""
         return round(sum(group.missing * group.each for group in self.due))
 
+    def are_many_missing(self, rows: int) -> bool:
+        """Whether of those who are due back more are missing, where `rows` have come, than a hold for most leaves."""
+        return rows < SHARES[0] * (rows + self.expected())
+
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""
         whole = sum(took < math.inf for took in self._history)
@@ -194,6 +199,7 @@ def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, str
     if most < MIN_HOLD:
         return Wait(0.0, 0.0)
     count, waited, top = len(took), 0.0, 0.0
+    back = bisect_left(took, math.inf)  # who stays away for good is never late
     candidates: list[tuple[float, float]] = []
     for index, wait in enumerate(took):
         if wait > most:
@@ -203,7 +209,7 @@ def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, str
         miss = 1.0 - hit
         spent = waited / count + miss * (wait + TICK) + hit * joint + miss * apart
         gain = apart / spent - 1.0
-        late = miss / riders + strangers  # share of requests that would wait a whole batch
+        late = (back - index - 1) / (count * riders) + strangers  # share of requests that would wait a whole batch
         if gain > 0.0 and _is_borne(late, gain, wait, joint, apart):
             candidates.append((gain, wait))
             top = max(top, gain)

@@ -711,6 +711,61 @@ def test_with_several_instances_a_batch_of_the_best_size_waits_for_nobody() -> N
     assert server.policy.ahead(server.lane, "0", server.now) == server.now
 
 
+def a_hundred_of_whom_few_are_back(known: int) -> Server:
+    """A closed loop of a hundred; the first is back and held for a volley, which usually has so many."""
+    server = Server(Adaptive(profile={1: 0.0050, 30: 0.0195, 70: 0.0270, 99: 0.0335, 100: 0.0340}))
+    server.loop(clients=100, rounds=40, pause=0.0045)  # it saves less to hold one for the others than they take
+    for number in range(40):
+        opened = server.now - 1.0 + 0.01 * number
+        server.policy.volleys.opened(opened)
+        server.policy.volleys.followed(known - 1, opened + 0.002, span=0.002)
+    server.now += 0.003
+    server.arrive(0)
+    held = server.decide()
+    assert isinstance(held, Hold)
+    assert held.reason == "volley"
+    return server
+
+
+def test_a_volley_that_is_whole_waits_for_the_others_of_its_loop() -> None:
+    server = a_hundred_of_whom_few_are_back(known=60)
+    for client in range(1, 60):
+        server.arrive(client)
+
+    held = server.decide()
+    assert isinstance(held, Hold)
+    assert held.reason == "return"
+    for client in range(60, 100):
+        server.arrive(client)
+    assert server.decide() == Leave(100, "full")
+
+
+def test_a_hold_that_ends_with_many_missing_is_worth_another() -> None:
+    server = a_hundred_of_whom_few_are_back(known=60)
+    for client in range(1, 50):
+        server.arrive(client)
+    held = server.decide()
+    assert isinstance(held, Hold)
+    server.now = held.until
+
+    more = server.decide()
+    assert isinstance(more, Hold)
+    assert more.until > held.until
+    server.now = more.until
+    assert server.decide() == Leave(50, "return-over"), "nobody has come since: there is no third"
+
+
+def test_a_hold_that_ends_with_few_missing_leaves_them_behind() -> None:
+    server = a_hundred_of_whom_few_are_back(known=95)
+    for client in range(1, 90):
+        server.arrive(client)
+    held = server.decide()
+    assert isinstance(held, Hold)
+    server.now = held.until
+
+    assert server.decide() == Leave(90, "volley-over")
+
+
 def test_new_clients_of_whom_one_was_first_ride_together_soon() -> None:
     server = Server(Adaptive(profile={1: 0.0047, 9: 0.0156, 10: 0.0158, 100: 0.034}))
     server.loop(clients=10, rounds=60)

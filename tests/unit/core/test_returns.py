@@ -123,6 +123,24 @@ def test_a_hold_that_gains_much_is_kept_although_some_clients_are_often_late() -
     assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1).seconds == 0.0
 
 
+def test_who_stays_away_for_good_is_not_late() -> None:
+    left = [0.001] * 31 + [math.inf]
+    late = [0.001] * 31 + [0.006]
+
+    assert hold_for(left, apart=0.0192, joint=0.0160, riders=1, strangers=0.0).seconds == pytest.approx(0.002)
+    assert hold_for(late, apart=0.0192, joint=0.0160, riders=1, strangers=0.0).seconds == 0.0
+
+
+@pytest.mark.parametrize(("rows", "is_many"), [(0, True), (3, True), (8, False), (9, False), (10, False)])
+def test_many_are_missing_while_more_are_than_a_hold_for_most_leaves_behind(rows: int, is_many: bool) -> None:
+    returns = Returns()
+    now = loop_of(returns, range(10), 3, 0.0)
+    for client in range(rows):
+        returns.arrived(client, now + 0.001, soon=0.01)
+
+    assert returns.are_many_missing(rows) is is_many
+
+
 def test_many_clients_of_whom_a_few_are_late_ride_together_nevertheless() -> None:
     world = World(curve("dented"), Workload("late", 50), seed=4)
     ours = Simulation(world, Adaptive()).run(8000)
