@@ -21,11 +21,15 @@ WORKER = (  # tests of what a batch passes in its process
     *("continuous", "errands", "failures", "gathered", "handler", "home", "items", "later", "outlet", "pipeline"),
     *("pipeline_threads", "proof", "streams", "upstream_answers", "upstream_context"),
 )
+RULES = ("adaptive", "cost", "returns", "running", "spread", "volleys")
+# what is compared with them there inherits from what is compiled
+COMPARED = "not starts_cold and not greedy and not with_stages_overlap and not reads_much and not loop_stay_even"
 BACKENDS = ("merging", "sequences", "tensors", "triton_calls", "triton_replies", "triton_utils")
 # Tests that neither put something in the place of a module's own names nor inherit from its classes: of a compiled
 # module neither is possible. With the server's own front: two in front of it are the same modules again.
 PASSED = {
     "the rules": ["tests/properties", "-k", "not frozen_at_a_wrong_curve"],
+    "the rules, case by case": [*(f"tests/unit/core/test_{name}.py" for name in RULES), "-k", COMPARED],
     "a worker": [
         *(f"tests/unit/worker/test_{name}.py" for name in WORKER),
         *(f"tests/unit/worker/backends/test_{name}.py" for name in BACKENDS),

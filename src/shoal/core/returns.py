@@ -16,7 +16,8 @@ from shoal.core.request import Request, State
 
 HISTORY: Final = 32  # groups remembered
 SINGLES: Final = 256  # returns of single clients remembered
-SHARES: Final = (0.8, 0.9, 0.95, 0.98)  # of the clients, for which a hold may be
+MOST: Final = 0.8  # of the clients, for whom a hold may be at the least
+SHARES: Final = (MOST, 0.9, 0.95, 0.98)  # of the clients, for which a hold may be
 MANY: Final = 8  # riders of whom some may be left behind
 CONNECTIONS: Final = 65_536  # connections remembered at most
 SILENCE: Final = 60.0  # seconds after which a silent connection may be forgotten
@@ -145,7 +146,7 @@ class Returns:
 
     def are_many_missing(self, rows: int) -> bool:
         """Whether of those who are due back more are missing, where `rows` have come, than a hold for most leaves."""
-        return rows < SHARES[0] * (rows + self.expected())
+        return rows < MOST * (rows + self.expected())
 
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""
