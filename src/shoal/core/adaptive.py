@@ -1,7 +1,7 @@
 """Adaptive: the rule that needs no settings. A batch leaves at once unless a measured reason says that waiting pays.
 
 A hold is planned when an instance is free and rows wait, and has an end that arrivals only bring nearer. When it ends
-and many are still due back, it may be worth another: the more have come, the more it saves to go with the others.
+and many are still due back, another may be worth it: the more have come, the more it saves to go with the others.
 
 | reason       | of a Hold: what is waited for                            | of a Leave                                |
 |--------------|----------------------------------------------------------|-------------------------------------------|
@@ -140,6 +140,7 @@ class Adaptive:
     def ahead(self, lane: Lane, instance: str, now: float) -> float | None:
         """At once when the lane fills a batch or nobody else comes, else ready as the running one's inference ends."""
         runs = self._running.of(instance)
+        self.returns.is_overlapped = True
         self._ahead_of = None
         if not runs or not self.curve.seconds:
             return None

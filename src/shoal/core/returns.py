@@ -74,6 +74,7 @@ class Returns:
         self._old: dict[Hashable, Connection] = {}  # seen in the one before; what is in neither is forgotten
         self._turned = -math.inf  # when this period began
         self._arrivals = 0
+        self.is_overlapped = False  # batches overlap, so that clients that ride apart lose little
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -88,8 +89,7 @@ class Returns:
         if client is not None:
             connection = self._young.get(client) or self._old.get(client)
             if connection is None:
-                self._turn(now)
-                self._young[client] = Connection(self._arrivals)
+                self._meet(client, now)
             else:
                 connection.is_quick = now - connection.answered <= soon
                 if connection.first and connection.answered > -math.inf:
@@ -146,7 +146,7 @@ class Returns:
 
     def are_many_missing(self, rows: int) -> bool:
         """Whether of those who are due back more are missing, where `rows` have come, than a hold for most leaves."""
-        return rows < MOST * (rows + self.expected())
+        return not self.is_overlapped and rows < MOST * (rows + self.expected())
 
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""
@@ -157,7 +157,8 @@ class Returns:
         """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all."""
         if self._sorted is None:
             self._sorted = sorted(self._history)
-        whole = hold_for(self._sorted, apart, joint, riders, self.strangers)
+        leavers = 0 if self.is_overlapped else len(self._sorted) - bisect_left(self._sorted, math.inf)
+        whole = hold_for(self._sorted, apart, joint, riders, self.strangers, leavers)
         if riders < MANY or self._groups < HISTORY or len(self._singles) < SINGLES:
             return whole.seconds
         if self._within is None:
@@ -165,6 +166,12 @@ class Returns:
             self._within = [singles[int(share * SINGLES)] for share in SHARES]
         most = hold_for_most(self._within, self._sorted, apart, joint, self.strangers)
         return most.seconds if 1.0 + most.gain > WORTH * (1.0 + whole.gain) else whole.seconds
+
+    def _meet(self, client: Hashable, now: float) -> None:
+        """Remember a new client, where it matters before its first answer."""
+        if not self.is_overlapped:
+            self._turn(now)
+            self._young[client] = Connection(self._arrivals)
 
     def _welcome(self, first: int) -> None:
         """A new client has come straight back: neither this request is a stranger's nor, in hindsight, its first."""
@@ -189,18 +196,20 @@ class Wait(NamedTuple):
     seconds: float
 
 
-def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, strangers: float) -> Wait:
+def hold_for(
+    took: Sequence[float], apart: float, joint: float, riders: int, strangers: float, leavers: int = 0
+) -> Wait:
     """How long to hold when served `apart` the rows cost that many seconds and merged only `joint`.
 
     `took` is how long groups needed to return, shortest first, inf for those that never did; each is a candidate. The
     expected server time must fall, and requests that come just too late, stragglers or strangers, must be rare or
-    outweighed by the gain. A hold lasts at most SHARE of what the merge saves.
+    outweighed by the gain; `leavers` of the groups come no more, and so not too late. A hold lasts at most SHARE of
+    what the merge saves.
     """
     most = SHARE * (apart - joint)
     if most < MIN_HOLD:
         return Wait(0.0, 0.0)
     count, waited, top = len(took), 0.0, 0.0
-    back = bisect_left(took, math.inf)  # who stays away for good is never late
     candidates: list[tuple[float, float]] = []
     for index, wait in enumerate(took):
         if wait > most:
@@ -210,7 +219,7 @@ def hold_for(took: Sequence[float], apart: float, joint: float, riders: int, str
         miss = 1.0 - hit
         spent = waited / count + miss * (wait + TICK) + hit * joint + miss * apart
         gain = apart / spent - 1.0
-        late = (back - index - 1) / (count * riders) + strangers  # share of requests that would wait a whole batch
+        late = (miss - leavers / count) / riders + strangers  # share of requests that would wait a whole batch
         if gain > 0.0 and _is_borne(late, gain, wait, joint, apart):
             candidates.append((gain, wait))
             top = max(top, gain)

@@ -1,4 +1,5 @@
 import math
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,15 @@ def test_new_clients_that_come_straight_back_were_no_strangers() -> None:
     loop_of(returns, range(10, 20), 1, now)
 
     assert returns.strangers < 1e-3
+
+
+def test_where_batches_overlap_new_clients_stay_strangers_until_they_are_known() -> None:
+    returns = Returns()
+    returns.is_overlapped = True
+    now = loop_of(returns, range(10), 100, 0.0)
+    loop_of(returns, range(10, 20), 2, now + 1.0)
+
+    assert returns.strangers > 0.3
 
 
 def test_who_comes_back_before_the_first_answer_is_a_stranger_until_it_came() -> None:
@@ -123,12 +133,22 @@ def test_a_hold_that_gains_much_is_kept_although_some_clients_are_often_late() -
     assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1).seconds == 0.0
 
 
-def test_who_stays_away_for_good_is_not_late() -> None:
-    left = [0.001] * 31 + [math.inf]
-    late = [0.001] * 31 + [0.006]
+@pytest.mark.parametrize(("last", "is_overlapped", "seconds"), [(inf, False, 0.002), (0.006, False, 0), (inf, True, 0)])
+def test_who_stays_away_for_good_is_not_late(last: float, is_overlapped: bool, seconds: float) -> None:
+    returns = Returns()
+    returns.is_overlapped = is_overlapped
+    now = 0.0
+    for number in range(HISTORY + 1):
+        answered(returns, range(1), now)
+        returns.arrived(0, now + (last if number == HISTORY and last < inf else 0.001), soon=0.01)
+        now += 1.0
+    if last == inf:
+        answered(returns, range(1), now)
+        returns.expire(now + 1.0, soon=0.01)
 
-    assert hold_for(left, apart=0.0192, joint=0.0160, riders=1, strangers=0.0).seconds == pytest.approx(0.002)
-    assert hold_for(late, apart=0.0192, joint=0.0160, riders=1, strangers=0.0).seconds == 0.0
+    returns.strangers = 0.0
+
+    assert returns.worth(apart=0.0192, joint=0.0160, riders=1) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(("rows", "is_many"), [(0, True), (3, True), (8, False), (9, False), (10, False)])
@@ -139,6 +159,8 @@ def test_many_are_missing_while_more_are_than_a_hold_for_most_leaves_behind(rows
         returns.arrived(client, now + 0.001, soon=0.01)
 
     assert returns.are_many_missing(rows) is is_many
+    returns.is_overlapped = True
+    assert not returns.are_many_missing(rows)
 
 
 def test_many_clients_of_whom_a_few_are_late_ride_together_nevertheless() -> None:
