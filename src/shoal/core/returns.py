@@ -16,6 +16,7 @@ from shoal.core.request import Request, State
 
 HISTORY: Final = 32  # groups remembered
 SINGLES: Final = 256  # returns of single clients remembered
+LATE: Final = 1e9  # seconds, in place of how long a group took of which some came back and others not in time
 MOST: Final = 0.8  # of the clients, for whom a hold may be at the least
 SHARES: Final = (MOST, 0.9, 0.95, 0.98)  # of the clients, for which a hold may be
 MANY: Final = 8  # riders of whom some may be left behind
@@ -38,12 +39,13 @@ TICK: Final = 0.5e-3  # seconds a hold may end late on average: loops without a 
 class Group:
     """Clients answered together and expected back."""
 
-    __slots__ = ("each", "missing", "since")
+    __slots__ = ("each", "is_awaited", "missing", "since")
 
     def __init__(self, since: float, each: float) -> None:
         self.since = since
         self.each = each  # rows a client brings
         self.missing = 0  # clients not back yet
+        self.is_awaited = True  # nobody is back yet
 
 
 class Connection:
@@ -102,6 +104,7 @@ class Returns:
         if group is not None and group.missing > 0:
             self.strangers -= STRANGE * self.strangers
             group.missing -= 1
+            group.is_awaited = False
             self._singles.append(now - group.since)
             if not group.missing:
                 self._note(now - group.since)
@@ -138,7 +141,7 @@ class Returns:
             group = due.popleft()
             self._singles.extend([math.inf] * group.missing)
             group.missing = 0
-            self._note(math.inf)
+            self._note(math.inf if group.is_awaited else LATE)
 
     def expected(self) -> int:
         """Rows that are due."""
@@ -150,7 +153,7 @@ class Returns:
 
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""
-        whole = sum(took < math.inf for took in self._history)
+        whole = sum(took < LATE for took in self._history)
         return whole >= LOOP * len(self._history)
 
     def worth(self, apart: float, joint: float, riders: int) -> float:
@@ -203,8 +206,8 @@ def hold_for(
 
     `took` is how long groups needed to return, shortest first, inf for those that never did; each is a candidate. The
     expected server time must fall, and requests that come just too late, stragglers or strangers, must be rare or
-    outweighed by the gain; `leavers` of the groups come no more, and so not too late. A hold lasts at most SHARE of
-    what the merge saves.
+    outweighed by the gain; `leavers` of the groups come no more at all, and so not too late. A hold lasts at most SHARE
+    of what the merge saves.
     """
     most = SHARE * (apart - joint)
     if most < MIN_HOLD:

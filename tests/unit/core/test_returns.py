@@ -1,5 +1,4 @@
 import math
-from math import inf
 
 import pytest
 from hypothesis import given
@@ -23,6 +22,14 @@ def test_the_number_of_connections_remembered_is_bounded() -> None:
         answered(returns, range(start, start + 1024), now=1.0)
 
     assert len(returns) <= CONNECTIONS + 1024
+
+
+def test_the_number_of_those_who_only_asked_is_bounded() -> None:
+    returns = Returns()
+    for client in range(3 * CONNECTIONS):
+        returns.arrived(client, 1.0, soon=0.01)
+
+    assert len(returns) <= CONNECTIONS
 
 
 def test_silent_connections_are_forgotten() -> None:
@@ -133,22 +140,35 @@ def test_a_hold_that_gains_much_is_kept_although_some_clients_are_often_late() -
     assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1).seconds == 0.0
 
 
-@pytest.mark.parametrize(("last", "is_overlapped", "seconds"), [(inf, False, 0.002), (0.006, False, 0), (inf, True, 0)])
+@pytest.mark.parametrize(
+    ("last", "is_overlapped", "seconds"), [(math.inf, False, 0.002), (0.006, False, 0.0), (math.inf, True, 0.0)]
+)
 def test_who_stays_away_for_good_is_not_late(last: float, is_overlapped: bool, seconds: float) -> None:
     returns = Returns()
     returns.is_overlapped = is_overlapped
     now = 0.0
     for number in range(HISTORY + 1):
         answered(returns, range(1), now)
-        returns.arrived(0, now + (last if number == HISTORY and last < inf else 0.001), soon=0.01)
+        returns.arrived(0, now + (last if number == HISTORY and last < math.inf else 0.001), soon=0.01)
         now += 1.0
-    if last == inf:
+    if last == math.inf:
         answered(returns, range(1), now)
         returns.expire(now + 1.0, soon=0.01)
-
     returns.strangers = 0.0
 
     assert returns.worth(apart=0.0192, joint=0.0160, riders=1) == pytest.approx(seconds)
+
+
+def test_who_comes_later_than_the_others_of_a_group_is_late() -> None:
+    returns = Returns()
+    now = loop_of(returns, range(10), HISTORY + 20, 0.0)
+    assert returns.worth(apart=0.0192, joint=0.0160, riders=1) > 0.0
+    for client in range(9):
+        returns.arrived(client, now + 0.001, soon=0.01)
+    returns.expire(now + 1.0, soon=0.01)
+
+    assert returns.worth(apart=0.0192, joint=0.0160, riders=1) == 0.0
+    assert returns.is_loop()
 
 
 @pytest.mark.parametrize(("rows", "is_many"), [(0, True), (3, True), (8, False), (9, False), (10, False)])
