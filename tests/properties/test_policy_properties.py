@@ -86,6 +86,10 @@ class Checked:
         if self.held is not None and self.idle:
             self.now = max(self.now, self.held.until)
             decision = self.policy.decide(self.lane, self.fleet, self.now)
+            if isinstance(decision, Hold):  # another one; nobody comes until its end
+                self.check_hold(decision)
+                self.now = decision.until
+                decision = self.policy.decide(self.lane, self.fleet, self.now)
             assert not isinstance(decision, Hold), "a hold whose time is over must end"
 
     def do_end(self, index: int) -> None:
@@ -136,7 +140,7 @@ class Checked:
         assert hold.reason in HOLDS
         assert hold.until > self.now
         assert rows < policy._most(rows + policy.returns.expected()), "held a full batch"
-        if self.held is not None:
+        if self.held is not None and not self.is_another(self.held, hold):
             assert hold.until <= self.held.until + SLACK, "an arrival made a hold longer"
         else:
             self.holds.add(hold.reason)
@@ -144,6 +148,10 @@ class Checked:
         finish = hold.until + MARGIN * policy.curve.seconds[min(rows, policy.limit)]
         assert finish <= self.lane[0].deadline + SLACK, "held past the head's deadline"
         self.held = hold
+
+    def is_another(self, held: Hold, hold: Hold) -> bool:
+        """Whether it comes after one that has ended, for those who are still due."""
+        return hold.reason == "return" and (held.reason == "volley" or self.now >= held.until - EARLY)
 
     def bound(self, reason: str, rows: int) -> float:
         """The latest end the hold may have, by its reason."""
@@ -187,6 +195,7 @@ def test_every_decision_keeps_its_promises(
         server.step(*step)
 
 
+@example({1: 0.004, 64: 0.0166}, 2, 6, [0.001, 0.0001], [])  # a hold after another
 @settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from([{1: 0.004, 64: 0.0166}, {1: 0.02, 64: 0.0265}, {1: 0.003, 64: 0.1}]),
