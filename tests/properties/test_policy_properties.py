@@ -52,6 +52,7 @@ class Checked:
         self.now = 1000.0
         self.answered = -math.inf
         self.held: Hold | None = None  # the hold in force, of which nothing may be added
+        self.rows = self.size = 0  # rows when it began, and those at which it ends early
         self.holds: set[str] = set()
 
     def step(self, name: str, *values: object) -> None:
@@ -144,14 +145,18 @@ class Checked:
             assert hold.until <= self.held.until + SLACK, "an arrival made a hold longer"
         else:
             self.holds.add(hold.reason)
+            assert self.held is None or rows > self.rows, "held again although nobody came"
             assert hold.until <= self.bound(hold.reason, rows) + SLACK
+            assert policy._plan is not None
+            self.rows, self.size = rows, policy._plan.size
         finish = hold.until + MARGIN * policy.curve.seconds[min(rows, policy.limit)]
         assert finish <= self.lane[0].deadline + SLACK, "held past the head's deadline"
         self.held = hold
 
     def is_another(self, held: Hold, hold: Hold) -> bool:
         """Whether it comes after one that has ended, for those who are still due."""
-        return hold.reason == "return" and (held.reason == "volley" or self.now >= held.until - EARLY)
+        is_whole = held.reason == "volley" and self.lane.rows >= self.size
+        return hold.reason == "return" and (is_whole or self.now >= held.until - EARLY)
 
     def bound(self, reason: str, rows: int) -> float:
         """The latest end the hold may have, by its reason."""

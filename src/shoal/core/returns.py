@@ -39,13 +39,13 @@ TICK: Final = 0.5e-3  # seconds a hold may end late on average: loops without a 
 class Group:
     """Clients answered together and expected back."""
 
-    __slots__ = ("each", "is_awaited", "missing", "since")
+    __slots__ = ("each", "is_absent", "missing", "since")
 
     def __init__(self, since: float, each: float) -> None:
         self.since = since
         self.each = each  # rows a client brings
         self.missing = 0  # clients not back yet
-        self.is_awaited = True  # nobody is back yet
+        self.is_absent = True  # nobody is back yet
 
 
 class Connection:
@@ -104,7 +104,7 @@ class Returns:
         if group is not None and group.missing > 0:
             self.strangers -= STRANGE * self.strangers
             group.missing -= 1
-            group.is_awaited = False
+            group.is_absent = False
             self._singles.append(now - group.since)
             if not group.missing:
                 self._note(now - group.since)
@@ -141,7 +141,7 @@ class Returns:
             group = due.popleft()
             self._singles.extend([math.inf] * group.missing)
             group.missing = 0
-            self._note(math.inf if group.is_awaited else LATE)
+            self._note(math.inf if group.is_absent else LATE)
 
     def expected(self) -> int:
         """Rows that are due."""

@@ -9,7 +9,7 @@ from benchmarks.staged_sim import StagedSimulation
 from shoal.core.adaptive import LEAD, PROBE_AFTER, SPAN, Adaptive
 from shoal.core.batch import Batch, Stages
 from shoal.core.cost import PROBES, REFIT_AFTER, TRUSTED, YOUNG
-from shoal.core.policy import Fleet, Hold, Leave, Refuse
+from shoal.core.policy import Decision, Fleet, Hold, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import SHARE
 from shoal.core.triage import MARGIN
@@ -711,55 +711,45 @@ def test_with_several_instances_a_batch_of_the_best_size_waits_for_nobody() -> N
     assert server.policy.ahead(server.lane, "0", server.now) == server.now
 
 
-def a_hundred_of_whom_few_are_back(known: int) -> Server:
-    """A closed loop of a hundred; the first is back and held for a volley, which usually has so many."""
+def a_hundred_of_whom_some_are_back(usual: int, back: int) -> tuple[Server, Decision]:
+    """A closed loop of a hundred, the first held for a volley of the usual size; what is decided once so many came."""
     server = Server(Adaptive(profile={1: 0.0050, 30: 0.0195, 70: 0.0270, 99: 0.0335, 100: 0.0340}))
     server.loop(clients=100, rounds=40, pause=0.0045)  # it saves less to hold one for the others than they take
     for number in range(40):
         opened = server.now - 1.0 + 0.01 * number
         server.policy.volleys.opened(opened)
-        server.policy.volleys.followed(known - 1, opened + 0.002, span=0.002)
+        server.policy.volleys.followed(usual - 1, opened + 0.002, span=0.002)
     server.now += 0.003
     server.arrive(0)
     held = server.decide()
-    assert isinstance(held, Hold)
-    assert held.reason == "volley"
-    return server
+    assert isinstance(held, Hold) and held.reason == "volley"
+    for client in range(1, back):
+        server.arrive(client)
+    return server, server.decide()
 
 
 def test_a_volley_that_is_whole_waits_for_the_others_of_its_loop() -> None:
-    server = a_hundred_of_whom_few_are_back(known=60)
-    for client in range(1, 60):
-        server.arrive(client)
+    server, held = a_hundred_of_whom_some_are_back(usual=60, back=60)
 
-    held = server.decide()
-    assert isinstance(held, Hold)
-    assert held.reason == "return"
+    assert isinstance(held, Hold) and held.reason == "return"
     for client in range(60, 100):
         server.arrive(client)
     assert server.decide() == Leave(100, "full")
 
 
 def test_a_hold_that_ends_with_many_missing_is_worth_another() -> None:
-    server = a_hundred_of_whom_few_are_back(known=60)
-    for client in range(1, 50):
-        server.arrive(client)
-    held = server.decide()
+    server, held = a_hundred_of_whom_some_are_back(usual=60, back=50)
     assert isinstance(held, Hold)
     server.now = held.until
 
     more = server.decide()
-    assert isinstance(more, Hold)
-    assert more.until > held.until
+    assert isinstance(more, Hold) and more.until > held.until
     server.now = more.until
     assert server.decide() == Leave(50, "return-over"), "nobody has come since: there is no third"
 
 
 def test_a_hold_that_ends_with_few_missing_leaves_them_behind() -> None:
-    server = a_hundred_of_whom_few_are_back(known=95)
-    for client in range(1, 90):
-        server.arrive(client)
-    held = server.decide()
+    server, held = a_hundred_of_whom_some_are_back(usual=95, back=90)
     assert isinstance(held, Hold)
     server.now = held.until
 
@@ -772,10 +762,8 @@ def test_new_clients_of_whom_one_was_first_ride_together_soon() -> None:
     server.now += 1.0
     running, waiting = [10], list(range(11, 20))
     server.arrive(10)
-    rounds = 0
-    while running and rounds < 20:
+    for _ in range(5):
         batch = server.leave()
-        rounds += 1
         for client in waiting:  # during the batch: since they were answered in the one before
             server.now = batch.left + 0.001
             server.arrive(client)
@@ -783,8 +771,9 @@ def test_new_clients_of_whom_one_was_first_ride_together_soon() -> None:
         if isinstance(server.decide(), Hold):
             break
         running, waiting = waiting, running
+    else:
+        pytest.fail("each is known once it has come back, and is to be waited for the next time")
 
-    assert rounds <= 5, "each is known once it has come back, and waited for the next time"
     server.now += 0.0005
     for client in running:
         server.arrive(client)
