@@ -30,6 +30,7 @@ from shoal.clock import EARLY
 from shoal.core.batch import Batch
 from shoal.core.cost import CostCurve
 from shoal.core.cuts import GAP, even_share, oldest_first
+from shoal.core.halves import Halves, at_most
 from shoal.core.lessons import Ended, Lessons
 from shoal.core.plan import Plan
 from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
@@ -72,6 +73,7 @@ class Adaptive:
         self._turn = 0  # batches that have left
         self._lessons = Lessons()
         self._edges = self._lessons.edges
+        self._halves = Halves(self.curve, self._edges)
         self._is_late = False  # what waits was to be sent ahead, and the batch before it ended sooner
         self._ahead_of: int | None = None  # the batch that what waits is to be sent ahead of
 
@@ -132,7 +134,7 @@ class Adaptive:
             return self._try(1)
         if fleet.size > 1 or now <= self._last_deadline:
             return Leave(self._first_of(min(cap, self._wanted(rows, fleet, now))), reason)
-        most = self._round_share(rows) if rows >= curve.cap else self._first_of(rows)
+        most = self._round_share(rows) if rows >= curve.cap else self._first_of(at_most(rows, self._half(lane)))
         most = cap if rows >= cap > curve.cap else most
         count = self._oldest(lane, most, now)
         return Leave(count, reason if count == most else "oldest")
@@ -147,12 +149,13 @@ class Adaptive:
         run = runs[0]
         if lane.rows >= self._most(lane.rows + run.rows):
             return now
-        if len(runs) > 1 or self._merge_beats_overlap(lane.rows, run.rows):
+        half = self._half(lane)
+        if len(runs) > 1 or (not half and self._merge_beats_overlap(lane.rows, run.rows)):
             return None
         if self._is_loop and not self.returns.expected() and self._is_everybody_here(lane):
             return now
         self._ahead_of = run.number
-        edges, rows = self._edges, lane.rows
+        edges, rows = self._edges, at_most(lane.rows, half)
         before, after = edges.before(rows), edges.after(rows)
         if after > self._predict(rows) - before - after:  # its answers take longest: more rows would save nothing
             return now
@@ -185,19 +188,19 @@ class Adaptive:
         """
         self._plan = None
         self._is_late = batch.number == self._ahead_of
-        took, is_alone = self._running.end(batch, now)
+        took, behind = self._running.end(batch, now)
         if batch.stages is None:
             return
-        self._lessons.add(Ended(batch.rows, batch.stages, took, is_alone, now))
+        if self.returns.is_overlapped:
+            self._halves.ended(batch.rows, behind, now)
+        self._lessons.add(Ended(batch.rows, batch.stages, took, behind, now))
         self.returns.answered(batch.requests, batch.rows / max(1, len(batch)), now)
         if self.curve.is_young(batch.rows):
             self._learn()
 
     def retry_after(self, waiting: int, fleet: Fleet) -> float:
         """Give the time the waiting rows take, or a second while that is unknown."""
-        if not self.curve.seconds:
-            return 1.0
-        return self._share(waiting) / max(1, fleet.size)
+        return self._share(waiting) / max(1, fleet.size) if self.curve.seconds else 1.0
 
     def is_hopeless(self, request: Request, ahead: int, fleet: Fleet, now: float) -> bool:
         """Ask the learned cost of the rows ahead and of its own."""
@@ -251,13 +254,11 @@ class Adaptive:
 
     def _plan_return(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         returns = self.returns
-        if not returns.due:
-            return None
         returns.expire(now, SOON * self.curve.seconds[1])
         if not returns.due:
             return None
         rows, both = lane.rows, lane.rows + returns.expected()
-        size = self._wanted(both, fleet, now)
+        size = at_most(self._wanted(both, fleet, now), self._half(lane))
         if size <= rows:
             return None
         total = self.curve.total if fleet.idle else self._share
@@ -323,6 +324,12 @@ class Adaptive:
         """The most to send together of so many: the cap, or all of a closed loop of one instance with few more."""
         return self.curve.most(rows) if self._is_loop and self._is_only else self.curve.cap
 
+    def _half(self, lane: Lane) -> int:
+        """Half of a closed loop where the only instance does more in two batches that overlap than in one; else 0."""
+        if not (self._is_loop and self._is_only and self.returns.is_overlapped):
+            return 0
+        return self._halves.half(lane.rows + self._running.rows + self.returns.expected(), self.returns.usual())
+
     def _is_single_wanted(self, lane: Lane, now: float) -> bool:
         """Whether one of the few that wait, and are all there are, is sent to learn what it takes; nothing cheap is."""
         rows, curve = lane.rows, self.curve
@@ -343,8 +350,7 @@ class Adaptive:
         due = self.returns.expected()
         if not due and not self._is_loop:
             return self.curve.cap
-        running = sum([count for _, count in self._running.ends()])
-        return min(rows, even_share(self.curve.seconds, rows + due + running, self.curve.cap, self._turn))
+        return min(rows, even_share(self.curve.seconds, rows + due + self._running.rows, self.curve.cap, self._turn))
 
     def _oldest(self, lane: Lane, rows: int, now: float) -> int:
         """Rows that the only instance starts with of so many: all of them, or the volley that came first."""

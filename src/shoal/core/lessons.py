@@ -15,7 +15,7 @@ class Ended:
     rows: int
     stages: Stages
     took: float  # seconds for which it had its instance to itself
-    is_alone: bool  # from its start
+    behind: int  # rows of the batch before it; 0: it was alone
     now: float
 
 
@@ -50,7 +50,7 @@ class Lessons:
         stages = ended.stages
         inside = stages.preprocess + stages.inference + stages.postprocess
         took = share = ended.took
-        if ended.is_alone:
+        if not ended.behind:
             took = share = self._hand_over.cost(took, inside)
         elif inside:
             took, share = inside, self.edges.share(took, stages)

@@ -156,6 +156,12 @@ class Returns:
         whole = sum(took < LATE for took in self._history)
         return whole >= LOOP * len(self._history)
 
+    def usual(self) -> float:
+        """Seconds within which half of the groups came back that did so whole; 0: none has."""
+        if self._sorted is None:
+            self._sorted = sorted(self._history)
+        return self._sorted[bisect_left(self._sorted, LATE) // 2] if self._sorted[0] < LATE else 0.0
+
     def worth(self, apart: float, joint: float, riders: int) -> float:
         """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all."""
         if self._sorted is None:

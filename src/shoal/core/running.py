@@ -48,25 +48,30 @@ class Running:
             others = [name for name in self._runs if name != batch.instance]
             del self._runs[min(others, key=lambda name: self._runs[name][-1].end)]
 
-    def end(self, batch: Batch, now: float) -> tuple[float, bool]:
-        """Forget a batch; give the seconds for which it had its instance to itself, and whether from its start."""
+    def end(self, batch: Batch, now: float) -> tuple[float, int]:
+        """Forget a batch; give the seconds for which it had its instance to itself, and the rows it was behind."""
         runs = self._runs.get(batch.instance, [])
         index = 0
         while index < len(runs) and runs[index].number != batch.number:
             index += 1
         if index == len(runs):
-            return now - batch.left, True
+            return now - batch.left, 0
         run = runs.pop(index)
         if not runs:
             del self._runs[batch.instance]
         elif index == 0:
             runs[0].since = now
-        return now - (run.since if run.since <= now else batch.left), not run.behind
+        return now - (run.since if run.since <= now else batch.left), run.behind
 
     @property
     def requests(self) -> int:
         """How many requests are on their way."""
         return sum([run.requests for runs in self._runs.values() for run in runs])
+
+    @property
+    def rows(self) -> int:
+        """How many rows are on their way."""
+        return sum([run.rows for runs in self._runs.values() for run in runs])
 
     def ends(self) -> list[tuple[float, int]]:
         """Give (when it should be free, rows until then) of every instance that runs something."""
