@@ -3,6 +3,8 @@
 from functools import partial
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shoal.core.adaptive import Adaptive
 from shoal.core.batch import Stages
@@ -93,6 +95,21 @@ def test_a_batch_after_one_of_another_size_tells_nothing() -> None:
     for number in range(60):
         model.ended((25, 50)[number % 2], 25, 0.006 * number)
     assert model.half(50, BACK) == 25
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300), st.floats(0.0, 0.03)), max_size=40),
+    st.integers(0, 600),
+    st.floats(0.0, 1e9),
+)
+def test_whatever_happened_they_are_halves_or_none(
+    batches: list[tuple[int, int, float]], everybody: int, back: float
+) -> None:
+    model, now = halves(), 0.0
+    for rows, behind, since in batches:
+        now += since
+        model.ended(rows, behind, now)
+    assert model.half(everybody, back) in (0, (everybody + 1) // 2)
 
 
 @pytest.mark.parametrize(

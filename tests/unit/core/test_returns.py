@@ -52,6 +52,17 @@ def loop_of(returns: Returns, clients: range, rounds: int, now: float) -> float:
     return now
 
 
+def test_how_long_groups_usually_take_to_come_back() -> None:
+    returns = Returns()
+    assert returns.usual() == 0.0, "none has"
+
+    now = loop_of(returns, range(10), 30, 0.0)
+    assert returns.usual() == pytest.approx(0.001)
+
+    returns.expire(now + 1.0, soon=0.01)
+    assert returns.usual() == pytest.approx(0.001), "who stays away does not count"
+
+
 def test_new_clients_that_come_straight_back_were_no_strangers() -> None:
     returns = Returns()
     now = loop_of(returns, range(10), 100, 0.0)
