@@ -12,7 +12,7 @@ from shoal.core.cost import CostCurve
 from shoal.core.running import Edges
 
 ALIKE: Final = 0.7  # batches are of one size when neither has less than this share of the other's rows
-FEWEST: Final = 8  # rows of a half; fewer come together and part again by themselves
+FEWEST: Final = 8  # rows of a half; with fewer nothing was gained
 MEMORY: Final = 20  # batches of a size that are remembered, about
 LONGEST: Final = 2.0  # times what a batch takes; what is longer from end to end was a pause, and tells nothing
 BETTER: Final = 0.95  # of the time of a round together, what a round in halves takes at the most to be tried,

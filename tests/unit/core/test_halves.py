@@ -41,7 +41,7 @@ def test_they_are_not_tried_where_little_is_done_beside_inference() -> None:
     assert halves(reading=0.0002).half(50, BACK) == 0
 
 
-def test_a_few_find_together_by_themselves() -> None:
+def test_a_few_are_left_alone() -> None:
     model = halves(reading=0.006)
     assert model.half(2 * FEWEST, BACK) == FEWEST
     assert model.half(2 * FEWEST - 2, BACK) == 0
