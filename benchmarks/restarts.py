@@ -7,13 +7,12 @@ answers one after the other, as from one load generator. The same seeds give the
 """
 
 import heapq
-import math
 import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from benchmarks.policy_sim import CURVES_MS, FifoLane, Simulation, Workload, World, curve
+from benchmarks.policy_sim import CURVES_MS, Simulation, Workload, World, curve
 from benchmarks.report import table
 from shoal.core.adaptive import Adaptive
 from shoal.core.policy import Fixed, Policy
@@ -56,25 +55,33 @@ class Restarted(Simulation):
     def __init__(self, world: World, policy: Policy) -> None:
         super().__init__(world, policy)
         self._handed = 0.0
-        self._known = 0  # clients so far
+        self._present = range(0)  # the clients of the loop
 
     def look(self, count: int) -> Look:
-        """Have so many new clients, and nobody else."""
-        self._events.clear()
-        self.lane, self._idle, self.fleet.idle = FifoLane(), ["0"], 1
-        self._wakes_at, self._held_since = math.inf, None
+        """Have so many new clients, once those before them have their last answers."""
+        known = self._present.stop
+        self._present = range(known, known)
+        while self._events:
+            self._go_on()
+        self._present = range(known, known + count)
         self.now += PAUSE
-        for client in range(self._known, self._known + count):
+        for client in self._present:
             self._at(self.now + SPREAD * self._client.random(), partial(self._arrive, client))
-        self._known += count
         begins, first = self.now + WARM, 0
         while self._events[0][0] <= begins + WINDOW:
-            self.now, _, act = heapq.heappop(self._events)
+            self._go_on()
             first = first if self.now >= begins else len(self.latencies)
-            act()
-            self._offer()
         counted = sorted(self.latencies[first:])
         return Look(len(counted) / WINDOW, counted[int(0.99 * len(counted))])
+
+    def _go_on(self) -> None:
+        self.now, _, act = heapq.heappop(self._events)
+        act()
+        self._offer()
+
+    def _arrive(self, client: int | None) -> None:
+        if client in self._present:
+            super()._arrive(client)
 
     def _back(self) -> float:
         self._handed = max(self._handed, self.now) + HANDING

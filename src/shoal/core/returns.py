@@ -158,23 +158,27 @@ class Returns:
 
     def usual(self) -> float:
         """Seconds within which half of the groups came back that did so whole; 0: none has."""
-        if self._sorted is None:
-            self._sorted = sorted(self._history)
-        return self._sorted[bisect_left(self._sorted, LATE) // 2] if self._sorted[0] < LATE else 0.0
+        took = self._in_order()
+        return took[bisect_left(took, LATE) // 2] if took[0] < LATE else 0.0
 
     def worth(self, apart: float, joint: float, riders: int) -> float:
         """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all."""
-        if self._sorted is None:
-            self._sorted = sorted(self._history)
-        leavers = 0 if self.is_overlapped else len(self._sorted) - bisect_left(self._sorted, math.inf)
-        whole = hold_for(self._sorted, apart, joint, riders, self.strangers, leavers)
+        took = self._in_order()
+        leavers = 0 if self.is_overlapped else len(took) - bisect_left(took, math.inf)
+        whole = hold_for(took, apart, joint, riders, self.strangers, leavers)
         if riders < MANY or self._groups < HISTORY or len(self._singles) < SINGLES:
             return whole.seconds
         if self._within is None:
             singles = sorted(self._singles)
             self._within = [singles[int(share * SINGLES)] for share in SHARES]
-        most = hold_for_most(self._within, self._sorted, apart, joint, self.strangers)
+        most = hold_for_most(self._within, took, apart, joint, self.strangers)
         return most.seconds if 1.0 + most.gain > WORTH * (1.0 + whole.gain) else whole.seconds
+
+    def _in_order(self) -> list[float]:
+        """How long groups took, shortest first."""
+        if self._sorted is None:
+            self._sorted = sorted(self._history)
+        return self._sorted
 
     def _meet(self, client: Hashable, now: float) -> None:
         """Remember a new client, where it matters before its first answer."""
