@@ -10,7 +10,6 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
 from time import monotonic
 
 import msgspec
@@ -18,8 +17,6 @@ import msgspec
 from shoal.config.kinds import convert
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, LoadOutOfMemory, ProtocolError
-from shoal.payload import Buffer
-from shoal.wire.channel import BlockingChannel, Frame
 from shoal.wire.memory import ArenaReader
 from shoal.wire.messages import (
     VERSION,
@@ -34,7 +31,6 @@ from shoal.wire.messages import (
     Told,
     Unloadable,
     Used,
-    decode_command,
 )
 from shoal.wire.tray import TrayWriter
 from shoal.worker import failures
@@ -44,6 +40,8 @@ from shoal.worker.continuous import Continuous
 from shoal.worker.errands import errands
 from shoal.worker.home import Home
 from shoal.worker.items import inline_size
+from shoal.worker.lead import Lead
+from shoal.worker.link import Inbox, Outbox
 from shoal.worker.outlet import outlet
 from shoal.worker.pipeline import Gathered, Inline, Pipeline, Runner, Threaded, run_stages
 from shoal.worker.process import leave, restrict
@@ -125,6 +123,12 @@ def gathers_on(config: ModelConfig, program: Program) -> Home | None:
     return program.home if config.instances == 1 and not (micro.micro_batch_size or micro.parallelism) else None
 
 
+def leads(config: ModelConfig, program: Program) -> bool:
+    """Whether one thread alone runs the inference of all that comes, and can as well read it."""
+    is_staged = len(program.stages) > 1 and program.home is None
+    return is_staged and config.instances == 1 and config.micro_batching.parallelism.get("inference", 1) == 1
+
+
 def check_modes(config: ModelConfig, program: Program) -> None:
     """Raise LoadFailed for what this program cannot be asked for."""
     is_whole = len(program.stages) == 1
@@ -137,67 +141,6 @@ def check_modes(config: ModelConfig, program: Program) -> None:
 def is_temporary(cause: BaseException | None) -> bool:
     """Whether loading may succeed later: memory or the network were short."""
     return cause is not None and (failures.is_out_of_memory(cause) or isinstance(cause, ConnectionError | TimeoutError))
-
-
-class Inbox:
-    """Commands as they come; only the thread that serves the socket reads it."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self._channel = BlockingChannel(sock)
-
-    def receive(self) -> tuple[Command, memoryview] | None:
-        """Wait for the next command; None once the stream has ended."""
-        return self._next(wait=True)
-
-    def poll(self) -> tuple[Command, memoryview] | None:
-        """Take the next command if one is there."""
-        try:
-            return self._next(wait=False)
-        except BlockingIOError:
-            return None
-
-    def rest(self) -> tuple[Command, memoryview] | None:
-        """Take the next command if it came with those before: the socket is not asked."""
-        return self._decoded(self._channel.rest())
-
-    def interrupt(self) -> None:
-        """End the stream for the thread that waits for it; from any thread."""
-        self._socket.shutdown(socket.SHUT_RD)
-
-    def _next(self, *, wait: bool) -> tuple[Command, memoryview] | None:
-        try:
-            frame = self._channel.receive(wait=wait)
-        except ConnectionResetError:
-            return None
-        return self._decoded(frame)
-
-    def _decoded(self, frame: Frame | None) -> tuple[Command, memoryview] | None:
-        if frame is None:
-            return None
-        try:
-            return decode_command(frame[0]), frame[1]
-        except msgspec.DecodeError as error:
-            raise ProtocolError(f"no command: {error}") from error
-
-
-class Outbox:
-    """Reports from any thread, one at a time; once nobody reads them they are dropped."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._channel = BlockingChannel(sock)
-        self._lock = threading.Lock()
-        self.is_gone = False
-
-    def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
-        """Send one frame whole."""
-        with self._lock:
-            if self.is_gone:
-                return
-            try:
-                self._channel.send(message, data)
-            except (BrokenPipeError, ConnectionResetError):
-                self.is_gone = True  # the reading side sees the end of the stream and leaves
 
 
 class Loop:
@@ -228,6 +171,7 @@ class Loop:
         home = gathers_on(config, program)
         self._is_apart_wanted = program.home is not None and (program.is_watched or home is None)
         self._reading = threading.Lock()  # held by who reads the commands on the model's thread
+        self._lead = Lead(inbox.socket, self._read_for_one) if leads(config, program) else None
         self._pipelines: list[Pipeline]
         if config.continuous:
             self._pipelines = [Continuous(program, arena, self._done, self._arrivals)]
@@ -237,7 +181,8 @@ class Loop:
             self._pipelines = [Gathered(program, home, arena, self._done)]
         else:
             self._pipelines = [
-                Threaded(program, config.micro_batching, arena, self._done, run) for _ in range(config.instances)
+                Threaded(program, config.micro_batching, arena, self._done, run, self._lead)
+                for _ in range(config.instances)
             ]
 
     def start(self) -> None:
@@ -279,9 +224,26 @@ class Loop:
                 raise self._error
             if self._is_stopping and not self._batches:
                 return
-            if (received := self._inbox.receive()) is None:
+            if (self._lead is None or self._lead.wait()) and not self._receive():
                 return
+
+    def _read_for_one(self) -> None:
+        """Take commands on the thread that runs what they bring, until there is something to run."""
+        try:
+            while not (self._waiting or self._is_stopping) and self._receive():
+                pass
+            self._submit()
+        except BaseException as error:
+            self._error = error
+
+    def _receive(self) -> bool:
+        """Wait for commands and take all that have come; False once the stream has ended."""
+        if (received := self._inbox.receive()) is None:
+            return False
+        while received:
             self._take(*received)
+            received = self._inbox.rest()  # a request of the batch may have been cancelled
+        return True
 
     def _read_at_home(self, home: Home) -> None:
         """Take commands and run what they bring, in turn, until another thread reads them."""
@@ -292,11 +254,8 @@ class Loop:
             if self._error is not None or (self._is_stopping and not self._batches):
                 return
             with self._reading:
-                if self._is_apart or (received := self._inbox.receive()) is None:
+                if self._is_apart or not self._receive():
                     return
-                self._take(*received)
-                while received := self._inbox.rest():
-                    self._take(*received)  # a request of the batch may have been cancelled
                 self._submit()
 
     def _read_for(self, home: Home) -> None:

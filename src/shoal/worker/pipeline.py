@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from shoal.config.model import MicroBatching
 from shoal.wire.memory import ArenaReader
@@ -23,9 +23,11 @@ from shoal.worker import streams
 from shoal.worker.batch import Batch, Slice, rows_of
 from shoal.worker.home import Home
 from shoal.worker.later import Later
+from shoal.worker.lead import Lead
 from shoal.worker.program import COLUMNS, Program, Stage
 from shoal.worker.requests import Requests
 
+T = TypeVar("T")
 Done = Callable[[Batch], None]
 Poll = Callable[[], None]
 _log = logging.getLogger("shoal.worker")
@@ -87,6 +89,7 @@ class Threaded:
     To hand a slice over takes a tenth of a millisecond where the next thread sleeps on another core, and the data goes
     cold. So a few requests that find nobody inside begin on the thread of inference, and what is alone there after
     its inference stays for a brief postprocess. Inference never leaves its threads: libraries keep things for each.
+    With a `lead`, its thread reads the commands too after such a few, while nobody is inside.
     """
 
     def __init__(
@@ -96,16 +99,23 @@ class Threaded:
         arena: ArenaReader | None,
         done: Done,
         run: Runner | None = None,
+        lead: Lead | None = None,
     ) -> None:
         self._program = program
         self._arena = arena
         self._done = done
         self._run = run or run_stages
+        self._lead = lead
+        if lead is not None:
+            lead.grant = self._let_read
         stages = program.stages
         is_staged = len(stages) > 1
         self._slice_size = micro.micro_batch_size if is_staged else 0
         self._threads = [micro.parallelism.get(stage.name, 1) if is_staged else 1 for stage in stages]
-        self._hops = [Hop(0 if column == 0 else 2 * threads) for column, threads in enumerate(self._threads)]
+        # None among the slices: there is nothing to run, and the commands may be read
+        self._hops: list[Hop[Slice | None]] = [
+            Hop(0 if column == 0 else 2 * threads) for column, threads in enumerate(self._threads)
+        ]
         # a stage runs as often at once as it has threads, whosever they are
         self._gates = [Room(count) for count in self._threads]
         self._home = 1 if is_staged else 0  # the column of inference
@@ -132,12 +142,27 @@ class Threaded:
             self._inside.add(cut)
             self._hops[first].put(cut)
 
+    def _let_read(self) -> bool:
+        """Let the thread of inference read the commands, as it has asked; not while anybody is inside.
+
+        What is submitted from now on, until it has read, is submitted by that thread.
+        """
+        if self._inside:
+            return False
+        self._hops[self._home].put(None)
+        return True
+
     def _serve(self, column: int) -> None:
         hop = self._hops[column]
         while True:
             cut = hop.get()
             try:
-                self._pass(cut, column)
+                if cut is not None:
+                    self._pass(cut, column)
+                    if self._lead is not None and not self._inside and column == self._home and len(cut.items) <= FEW:
+                        self._lead.ask()
+                elif self._lead is not None:
+                    self._lead.read()
             except BaseException:  # a defect of ours: the thread lives
                 _log.exception("a batch could not be answered")
 
@@ -181,7 +206,7 @@ class Gathered:
         self._home = home
         self._arena = arena
         self._leave = partial(_leave, done)
-        self._waiting = Hop(2)
+        self._waiting: Hop[Slice] = Hop(2)
         stages = program.stages
         middle = next((column for column, stage in enumerate(stages) if stage.would_wait is not None), len(stages))
         self._tail = stages[middle:]  # what may wait, and what comes after it
@@ -233,20 +258,20 @@ class Room:
         self._free.put(None)
 
 
-class Hop:
-    """The queue before a stage; `put` waits while it holds `limit` slices (0: never)."""
+class Hop(Generic[T]):
+    """The queue before a stage; `put` waits while it holds `limit` (0: never)."""
 
     def __init__(self, limit: int) -> None:
-        self._queue: SimpleQueue[Slice] = SimpleQueue()
+        self._queue: SimpleQueue[T] = SimpleQueue()
         self._room = Room(limit) if limit else None
 
-    def put(self, cut: Slice) -> None:
+    def put(self, cut: T) -> None:
         """Add a slice, once there is room."""
         if self._room is not None:
             self._room.enter()
         self._queue.put(cut)
 
-    def get(self) -> Slice:
+    def get(self) -> T:
         """Wait for a slice."""
         cut = self._queue.get()
         if self._room is not None:

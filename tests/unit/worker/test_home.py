@@ -11,7 +11,8 @@ from shoal.wire.channel import BlockingChannel
 from shoal.wire.messages import Answered, Cancel, Run, Stop, decode_report
 from shoal.worker.home import Home
 from shoal.worker.items import read_native
-from shoal.worker.main import Inbox, Loop, Outbox
+from shoal.worker.link import Inbox, Outbox
+from shoal.worker.main import Loop
 from shoal.worker.pipeline import run_stages
 from shoal.worker.program import Program, Stage, nothing_measured, nothing_to_close
 from tests.serving import eventually
