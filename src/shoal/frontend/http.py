@@ -207,16 +207,16 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
             if phase > BUSY:
                 return self._discard(size - start)
             known = self._known
-            if known is not None and phase == IDLE and not self._head_size:
-                begin = start + known.size
-                end = begin + known.length
-                if end <= size and raw.startswith(known.head, start):
-                    self._repeat(known, bytes(view[begin:end]))
-                    start = end
-                    self._dispatch()
-                    continue
+            is_known = known is not None and phase == IDLE and not self._head_size and known.leads(raw, start, size)
             try:
-                start = self._take(phase, raw, view, start, size)
+                if is_known and known is not None and known.length > self._limits.inline_body:
+                    start = self._repeat_large(known, view, start + known.size, size)
+                elif is_known and known is not None and start + known.size + known.length <= size:
+                    begin = start + known.size
+                    start = begin + known.length
+                    self._repeat(known, bytes(view[begin:start]))
+                else:
+                    start = self._take(phase, raw, view, start, size)
             except Refused as refusal:
                 return self._refuse(refusal.status, str(refusal))
             if self._phase == READY:
@@ -247,14 +247,10 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
         phase = self._phase
         if phase <= HEAD:
             self._count_head(stop - start)
-        elif is_begin and phase in (BODY, READY) and self._strange < MAX_STRANGE:
+            return stop
+        if is_begin and phase != CHUNKED and self._strange < MAX_STRANGE:
             self._remember(bytes(view[start:stop]))
-        elif phase == SINK:
-            stop = self._open_sink(view, stop, size)
-            if self._filled == self._length:
-                self._close_sink()
-                self._phase = READY
-        return stop
+        return stop if phase != SINK else self._open_sink(view, stop, size)
 
     def _dispatch(self) -> None:
         exchange = self._exchange

@@ -57,6 +57,7 @@ class Incoming:
         "_filled",
         "_head_size",
         "_hosts",
+        "_is_parsing",
         "_is_plain",
         "_known",
         "_lend",
@@ -97,6 +98,7 @@ class Incoming:
         self._tail = b""  # the last three bytes of such a piece: a blank line may be cut
         self._hosts = 0
         self._is_plain = True  # no header said a word about the connection
+        self._is_parsing = False  # the parser has seen the head, and waits for the body
         self._length = -1
         self._transfer = self._expect = b""
         self._known: Known | None = None
@@ -189,7 +191,6 @@ class Incoming:
         self._strange += 1
         if (
             len(head) <= MAX_KNOWN
-            and self._length <= self._limits.inline_body
             and self._is_plain
             and exchange._keep
             and not (self._transfer or self._expect or exchange._old or exchange._is_head)
@@ -207,6 +208,14 @@ class Incoming:
         exchange.timeout = known.timeout
         exchange._keep = not self.hub.draining
         exchange.body = body
+        self._phase = READY
+
+    def _repeat_large(self, known: Known, view: memoryview, start: int, size: int) -> int:
+        """The same where the body is large, and perhaps not whole; says how far it goes."""
+        self._repeat(known, b"")
+        self._length, self._transfer, self._is_parsing = known.length, b"", False
+        self._expect_body()
+        return self._open_sink(view, start, size)
 
     # The parser's callbacks
 
@@ -216,7 +225,7 @@ class Incoming:
             self._phase = HEAD
             self._exchange = Exchange(self, self._client, self._peer, url)
             self._hosts = 0
-            self._is_plain = True
+            self._is_plain = self._is_parsing = True
             self._length = -1
             self._transfer = self._expect = b""
         elif self._phase == HEAD and self._exchange is not None:
@@ -336,7 +345,7 @@ class Incoming:
     # Large bodies
 
     def _open_sink(self, view: memoryview, start: int, size: int) -> int:
-        """Make the place of a large body, with what has come in already; says how far that was."""
+        """Make the place of a large body, with what has come in already, maybe all; says how far that was."""
         length = self._length
         self._block = self._lend(length) if length > self._limits.inline_body else None
         if self._block is None:
@@ -345,6 +354,9 @@ class Incoming:
         stop = min(size, start + length)
         self._filled = stop - start
         self._sink[: self._filled] = view[start:stop]
+        if self._filled == length:
+            self._close_sink()
+            self._phase = READY
         return stop
 
     def _close_sink(self) -> None:
@@ -352,7 +364,8 @@ class Incoming:
         assert self._exchange is not None and self._sink is not None
         self._exchange.body = bytes(self._sink) if self._block is None else self._block
         self._sink = self._block = None
-        self._parser = httptools.HttpRequestParser(self)  # the old one still waits for this body
+        if self._is_parsing:
+            self._parser = httptools.HttpRequestParser(self)  # the old one still waits for this body
 
     def _gather(self) -> bytes | Block:
         """A chunked body in one piece."""

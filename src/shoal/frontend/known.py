@@ -1,16 +1,35 @@
 """Known: a head that was parsed and judged before."""
 
+from typing import Final
+
 from shoal.frontend.exchange import Exchange
+
+LENGTH: Final = b"\r\ncontent-length: "
+MOST_DIGITS: Final = 18
 
 
 class Known:
     """A head that was parsed and judged before, byte for byte: what follows from it need not be found out again.
 
-    Clients with bodies of one size send the same head over and over. Only plain requests are remembered: HTTP/1.1, a
-    small body of known length or none, nothing said about the connection, no expectation.
+    A client sends the same head over and over, up to the length of its body. Only plain requests are remembered:
+    HTTP/1.1, a body of known length or none, nothing said about the connection, no expectation.
     """
 
-    __slots__ = ("content_type", "head", "headers", "length", "method", "request_id", "size", "target", "timeout")
+    __slots__ = (
+        "_after",
+        "_at",
+        "_before",
+        "_place",
+        "content_type",
+        "head",
+        "headers",
+        "length",
+        "method",
+        "request_id",
+        "size",
+        "target",
+        "timeout",
+    )
 
     def __init__(self, head: bytes, length: int, exchange: Exchange) -> None:
         self.head = head
@@ -22,3 +41,33 @@ class Known:
         self.content_type = exchange.content_type
         self.request_id = exchange.request_id
         self.timeout = exchange.timeout
+        at = head.lower().find(LENGTH)
+        self._at = at + len(LENGTH) if at >= 0 else 0  # where the digits of the length are
+        self._before = head[: self._at]
+        self._after = head[head.find(b"\r", self._at) :]
+        names = [name.lower() for name, _ in self.headers]
+        self._place = names.index(b"content-length") if at >= 0 else 0  # and the header that says it
+
+    def leads(self, raw: bytes | bytearray, start: int, size: int) -> bool:
+        """Whether this head is there, whole; where it differs in its length alone, that one is the known one now."""
+        if start + self.size <= size and raw.startswith(self.head, start):
+            return True
+        return self._at > 0 and start + self._at < size and self._follow(raw, start, size)
+
+    def _follow(self, raw: bytes | bytearray, start: int, size: int) -> bool:
+        first = start + self._at
+        last = raw.find(b"\r", first, min(size, first + MOST_DIGITS))
+        if last < 0 or last + len(self._after) > size:
+            return False
+        if not (raw.startswith(self._before, start) and raw.startswith(self._after, last)):
+            return False
+        digits = bytes(raw[first:last])
+        if not digits.isdigit() or digits[0] == 48:  # a zero in front is for the parser to judge
+            return False
+        self.head = self._before + digits + self._after
+        self.size = len(self.head)
+        self.length = int(digits)
+        headers = list(self.headers)
+        headers[self._place] = (headers[self._place][0], digits)
+        self.headers = headers
+        return True

@@ -267,7 +267,11 @@ def run(stream: bytes, cuts: list[int], is_late: bool) -> tuple[list[object], by
         waiting.pop().respond(200, b"ok")
         client.turn()
     seen = [(e.method, e.target, e.headers, e.content_type, e.request_id) for e in client.seen]
-    return [*zip(seen, bodies(client.seen), strict=True)], re.sub(rb"Date: [^\r]*\r\n", b"", client.answer)
+    return [*zip(seen, bodies(client.seen), strict=True)], undated(client.answer)
+
+
+def undated(answer: bytes) -> bytes:
+    return re.sub(rb"Date: [^\r]*\r\n", b"", answer)
 
 
 def test_a_head_that_repeats_itself_brings_every_body_of_its_own() -> None:
@@ -303,3 +307,64 @@ def test_what_is_left_in_the_buffer_does_not_complete_a_head_or_a_body() -> None
     assert len(client.seen) == 2
     client.send(b"z")
     assert bodies(client.seen) == [b"abc", b"abc", b"abz"]
+
+
+LENGTHS = [0, 1, 9, 10, 99, 100, 101, 150, 1000, 1999, 2000]
+
+
+def repeated(digits: bytes, body: bytes) -> bytes:
+    """A request whose head is that of all others but for its length."""
+    return b"POST /m HTTP/1.1\r\nHost: a\r\nContent-LENGTH: %b\r\nX-Last: b\r\n\r\n%b" % (digits, body)
+
+
+@given(st.lists(st.sampled_from(LENGTHS), min_size=2, max_size=8), st.data(), st.booleans())
+def test_heads_that_differ_in_their_length_alone_bring_bodies_of_their_own(
+    lengths: list[int], data: st.DataObject, is_late: bool
+) -> None:
+    """However large they are, and wherever the stream is cut."""
+    sent = [(b"%d" % length, bytes([97 + number]) * length) for number, length in enumerate(lengths)]
+    stream = b"".join(repeated(*each) for each in sent)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=5).map(sorted))
+
+    seen, answer = run(stream, cuts, is_late)
+
+    assert seen == [
+        (("POST", b"/m", [(b"Host", b"a"), (b"Content-LENGTH", digits), (b"X-Last", b"b")], b"", b""), body)
+        for digits, body in sent
+    ]
+    assert answer.count(b"HTTP/1.1 200 OK") == len(lengths)
+
+
+@pytest.mark.parametrize("before", [b"3", b"200"], ids=["small", "large"])
+@pytest.mark.parametrize(
+    "digits", [b"", b"03", b"+3", b"-3", b" 3", b"3 ", b"3,3", b"0x3", b"2001", b"9" * 30, b"3\r\nA: b"]
+)
+def test_a_length_that_is_unusual_is_judged_as_if_no_head_were_known(before: bytes, digits: bytes) -> None:
+    limits = HttpLimits(max_head=1000, max_body=2000, inline_body=100)
+    odd = repeated(digits, b"abc")
+    fresh, knowing = Client(ok, limits), Client(ok, limits)
+    fresh.send(odd)
+    for _ in range(2):
+        knowing.send(repeated(before, b"x" * int(before)))
+    start = len(knowing.answer)
+    knowing.send(odd)
+
+    assert [(e.headers, e.body) for e in knowing.seen[2:]] == [(e.headers, e.body) for e in fresh.seen]
+    assert undated(knowing.answer[start:]) == undated(fresh.answer)
+
+
+def test_a_large_body_of_a_known_head_comes_in_pieces_and_may_never_be_whole() -> None:
+    limits = HttpLimits(inline_body=100)
+    client = Client(ok, limits)
+    whole = repeated(b"200", b"x" * 200)
+    client.send(whole)
+    for piece in (whole[:70], whole[70:100], whole[100:-1]):
+        client.send(piece)
+        assert len(client.seen) == 1
+    client.send(b"y")
+    assert bodies(client.seen) == [b"x" * 200, b"x" * 199 + b"y"]
+
+    client.send(whole[:120])
+    client.connection.connection_lost(None)
+    assert len(client.seen) == 2
+    assert [loan.released for loan in client.loans][-1] == 1
