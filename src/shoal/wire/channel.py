@@ -18,7 +18,7 @@ from shoal.wire.messages import encode
 HEAD: Final = struct.Struct("<IQ")
 MAX_MESSAGE: Final = 64 * 2**20
 MAX_DATA: Final = 4 * 2**30
-READ_SIZE: Final = 128 * 1024
+READ_SIZE: Final = 120 * 1024  # from 128 KiB on, malloc may map memory anew for every read
 Frame = tuple[memoryview, memoryview]  # the message, the data behind it
 
 

@@ -335,6 +335,20 @@ def test_heads_that_differ_in_their_length_alone_bring_bodies_of_their_own(
     assert answer.count(b"HTTP/1.1 200 OK") == len(lengths)
 
 
+@pytest.mark.parametrize("length", [4, 402])
+def test_what_is_left_in_the_buffer_does_not_complete_a_head_of_another_length(length: int) -> None:
+    client = Client(ok, HttpLimits(inline_body=100))
+    before = b"x" * (length - 1)
+    for _ in range(2):
+        client.send(repeated(b"%d" % len(before), before))
+
+    head = repeated(b"%d" % length, b"")
+    client.send(head[:-1])  # the last byte of the head before still lies in the shared buffer
+    client.send(head[-1:] + b"y" * length)
+
+    assert bodies(client.seen) == [before, before, b"y" * length]
+
+
 @pytest.mark.parametrize("before", [b"3", b"200"], ids=["small", "large"])
 @pytest.mark.parametrize(
     "digits", [b"", b"03", b"+3", b"-3", b" 3", b"3 ", b"3,3", b"0x3", b"2001", b"9" * 30, b"3\r\nA: b"]
