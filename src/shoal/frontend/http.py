@@ -206,12 +206,13 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
                 return self._hold(view[start:size])
             if phase > BUSY:
                 return self._discard(size - start)
-            known = self._known
-            is_known = known is not None and phase == IDLE and not self._head_size and known.leads(raw, start, size)
+            known = self._known if phase == IDLE and not self._head_size else None
+            if known is not None and not known.leads(raw, start, size):
+                known = None
             try:
-                if is_known and known is not None and known.length > self._limits.inline_body:
+                if known is not None and known.length > self._limits.inline_body:
                     start = self._repeat_large(known, view, start + known.size, size)
-                elif is_known and known is not None and start + known.size + known.length <= size:
+                elif known is not None and start + known.size + known.length <= size:
                     begin = start + known.size
                     start = begin + known.length
                     self._repeat(known, bytes(view[begin:start]))
