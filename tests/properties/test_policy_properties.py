@@ -201,6 +201,9 @@ def test_every_decision_keeps_its_promises(
 
 
 @example({1: 0.004, 64: 0.0166}, 2, 6, [0.001, 0.0001], [])  # a hold after another
+@example(
+    {1: 0.004, 64: 0.0166}, 1, 4, [0.0001, 0.001], [("arrive", None, 0.00390625, 1)]
+)  # who has no time for another
 @settings(deadline=None, max_examples=100)
 @given(
     st.sampled_from([{1: 0.004, 64: 0.0166}, {1: 0.02, 64: 0.0265}, {1: 0.003, 64: 0.1}]),

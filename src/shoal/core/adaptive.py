@@ -375,7 +375,7 @@ class Adaptive:
         self._last_deadline = max(self._last_deadline, request.deadline)
         plan = self._plan
         if plan is not None:
-            plan.until = min(plan.until, request.deadline - MARGIN * self._predict(plan.size))
+            plan.end_by(request.deadline - MARGIN * self._predict(plan.size))
 
     def _has_time_for(self, rows: int, lane: Lane, now: float) -> bool:
         """Whether a batch of so many would be in time for everybody in it."""

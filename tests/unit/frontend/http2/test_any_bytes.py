@@ -74,7 +74,7 @@ def live(pieces: list[bytes], is_open: bool = True) -> None:
         client.send(piece)
         client.turn()
     away = [f for f in client.frames() if f.kind == GOAWAY] if is_open else []
-    if away:
+    if any(f.payload[4:8] != bytes(4) for f in away):  # who leaves without an error is answered first
         assert not client.is_alive
     client.clock.move(5)
     for _ in range(8):
