@@ -13,7 +13,7 @@ from shoal.wire.messages import Command, decode_command
 
 
 class Inbox:
-    """Commands as they come; only the thread that serves the socket reads it."""
+    """Commands as they come; one thread reads them at a time."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
