@@ -26,7 +26,7 @@ class Lead:
 
     def __init__(self, sock: socket.socket, read: Callable[[], None]) -> None:
         self.grant: Callable[[], bool] = never
-        self.is_reading = False  # the thread of inference
+        self.may_ask = False  # the last batch was one after which the thread of inference asks
         self._read = read
         self._bell, self._rope = os.pipe()
         self._has_rung = False
@@ -37,8 +37,11 @@ class Lead:
         self._turn.acquire()
 
     def wait(self) -> bool:
-        """Wait for something to read; False where the other thread has asked, and read meanwhile if it could."""
-        if all(file != self._bell for file, _ in self._ready.poll()):
+        """Wait for something to read; False where the other thread has asked, and read meanwhile if it could.
+
+        Where nobody will ask, to read is to wait: in two calls it would wake on another processor.
+        """
+        if not self.may_ask or all(file != self._bell for file, _ in self._ready.poll()):
             return True
         os.read(self._bell, 1)
         self._has_rung = False
@@ -54,9 +57,7 @@ class Lead:
 
     def read(self) -> None:
         """Read, on that thread, and let the other go on."""
-        self.is_reading = True
         try:
             self._read()
         finally:
-            self.is_reading = False
             self._turn.release()

@@ -43,7 +43,7 @@ from shoal.worker.items import inline_size
 from shoal.worker.lead import Lead
 from shoal.worker.link import Inbox, Outbox
 from shoal.worker.outlet import outlet
-from shoal.worker.pipeline import FEW, Gathered, Inline, Pipeline, Runner, Threaded, run_stages
+from shoal.worker.pipeline import Gathered, Inline, Pipeline, Runner, Threaded, run_stages
 from shoal.worker.process import leave, restrict
 from shoal.worker.program import Program
 from shoal.worker.proof import Prover
@@ -171,7 +171,6 @@ class Loop:
         home = gathers_on(config, program)
         self._is_apart_wanted = program.home is not None and (program.is_watched or home is None)
         self._reading = threading.Lock()  # held by who reads the commands on the model's thread
-        self._may_ask = False  # the last batch was one after which the thread of inference asks to read
         self._lead = Lead(inbox.socket, self._read_for_one) if leads(config, program) else None
         self._pipelines: list[Pipeline]
         if config.continuous:
@@ -225,7 +224,7 @@ class Loop:
                 raise self._error
             if self._is_stopping and not self._batches:
                 return
-            if (not self._may_ask or self._lead is None or self._lead.wait()) and not self._receive():
+            if (self._lead is None or self._lead.wait()) and not self._receive():
                 return
 
     def _read_for_one(self) -> None:
@@ -302,7 +301,6 @@ class Loop:
                 if command.freed and outlet.tray is not None:
                     outlet.tray.take_back(command.freed)
                 self._waiting.append(self._make_batch(command, data))
-                self._may_ask = len(command.items) <= FEW
             case Cancel():
                 if batch := self._batches.get(command.batch):
                     batch.cancel(command.index)

@@ -134,7 +134,10 @@ class Threaded:
         """Put its slices before the first stage, or what has nothing to overlap before inference."""
         cuts = batch.slices(self._slice_size)
         first = 0
-        if self._home and not self._inside and len(cuts) == 1 and len(batch.items) <= FEW:
+        is_few = len(batch.items) <= FEW
+        if self._lead is not None:
+            self._lead.may_ask = is_few
+        if self._home and not self._inside and len(cuts) == 1 and is_few:
             first = self._home
             self._gates[0].enter()  # nobody overtakes it
         for cut in cuts:
@@ -159,7 +162,7 @@ class Threaded:
             try:
                 if cut is not None:
                     self._pass(cut, column)
-                    if self._lead is not None and not self._inside and column == self._home and len(cut.items) <= FEW:
+                    if self._lead is not None and self._lead.may_ask and not self._inside and column == self._home:
                         self._lead.ask()
                 elif self._lead is not None:
                     self._lead.read()

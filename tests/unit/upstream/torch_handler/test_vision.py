@@ -1,4 +1,5 @@
 import json
+import platform
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,8 @@ def test_a_picture_comes_out_as_torchvision_makes_it(case: Transformed) -> None:
     made, recorded = summary(transformed(case, vision)), RECORDED[case.name]
 
     assert (made["shape"], made["dtype"]) == (recorded["shape"], recorded["dtype"])
-    rounding = 4.0 if made["dtype"] == "torch.int32" else 1e-3  # processors differ: a few of 50,000 pixels, by one
+    is_rounded_elsewhere = made["dtype"] == "torch.int32" and platform.machine() != "x86_64"
+    rounding = 4.0 if is_rounded_elsewhere else 1e-3  # recorded there; here a few of 50,000 pixels differ by one
     assert made["values"] == pytest.approx(recorded["values"], abs=1e-6)
     assert made["sum"] == pytest.approx(recorded["sum"], rel=1e-6, abs=rounding)
     assert made["weighted"] == pytest.approx(recorded["weighted"], rel=1e-6, abs=rounding)
