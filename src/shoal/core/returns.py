@@ -233,7 +233,7 @@ def hold_for(
     `took` is how long groups needed to return, shortest first, inf for those that never did; each is a candidate. The
     expected server time must fall, and requests that come just too late, stragglers or strangers, must be rare or
     outweighed by the gain; `leavers` of the groups come no more at all, and so not too late. A hold lasts at most SHARE
-    of what the merge saves.
+    of what the merge saves. If it `is_lasting`, more than nothing must be gained: clients that ride apart lose little.
     """
     most = SHARE * (apart - joint)
     if most < MIN_HOLD:

@@ -756,17 +756,20 @@ def test_a_hold_that_ends_with_few_missing_leaves_them_behind() -> None:
     assert server.decide() == Leave(90, "volley-over")
 
 
-def two_groups_that_ride_apart(fixed: float) -> Server:
-    """Seventy of a hundred clients have been answered; thirty came while these ran, and wait. A row takes 0.75 ms."""
+def two_groups_that_ride_apart(fixed: float, answered: int = 70) -> Server:
+    """So many of a hundred clients have been answered; the others came while these ran, and wait.
+
+    All are back after 2 ms. A batch takes a `fixed` time and 0.75 ms for each row.
+    """
     server = Server(Adaptive(profile={rows: fixed + 0.75e-3 * rows for rows in (1, 30, 70, 100)}))
     server.loop(clients=100, rounds=40, pause=0.002)
     server.now += 0.002
-    for client in range(70):
+    for client in range(answered):
         server.arrive(client)
     first = server.leave_when_due()
-    assert len(first) == 70
+    assert len(first) == answered
     server.now = first.left + 0.001
-    for client in range(70, 100):
+    for client in range(answered, 100):
         server.arrive(client)
     server.end(first)
     return server
@@ -776,6 +779,14 @@ def test_who_rode_apart_goes_on_to_where_to_ride_together_brings_little() -> Non
     server = two_groups_that_ride_apart(fixed=4e-3)  # 83 ms apart; 79 together, and 2 until all are back
 
     assert server.decide() == Leave(30, "idle")
+
+
+@pytest.mark.parametrize("answered", [95, 5])
+def test_a_few_who_were_left_behind_ride_with_the_others_again(answered: int) -> None:
+    server = two_groups_that_ride_apart(fixed=4e-3, answered=answered)
+
+    held = server.decide()
+    assert isinstance(held, Hold) and held.reason == "return"
 
 
 def test_who_rode_apart_rides_together_again_where_that_brings_much() -> None:
