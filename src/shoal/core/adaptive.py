@@ -257,17 +257,16 @@ class Adaptive:
         returns.expire(now, SOON * self.curve.seconds[1])
         if not returns.due:
             return None
-        rows, both, since = lane.rows, lane.rows + returns.expected(), returns.due[-1].since
+        rows, both = lane.rows, lane.rows + returns.expected()
         size = at_most(self._wanted(both, fleet, now), self._half(lane))
         if size <= rows:
             return None
         total = self.curve.total if fleet.idle else self._share
-        is_apart = lane[0].arrived < since and returns.are_many(rows, both)  # both can leave while the others come back
-        until = since + self._return_wait(rows, size if size < self.curve.cap else both, total, is_lasting=is_apart)
+        until = returns.due[-1].since + self._return_wait(rows, size if size < self.curve.cap else both, total)
         return Plan(until, size, "return", lane[0].group) if until > now + EARLY else None
 
-    def _return_wait(self, rows: int, both: int, total: Callable[[int], float], *, is_lasting: bool = False) -> float:
-        return self.returns.worth(total(rows) + total(both - rows), total(both), both - rows, is_lasting=is_lasting)
+    def _return_wait(self, rows: int, both: int, total: Callable[[int], float]) -> float:
+        return self.returns.worth(total(rows) + total(both - rows), total(both), both - rows)
 
     def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         more, until = self.volleys.to_come(SPAN * self.curve.seconds[1])
@@ -355,7 +354,8 @@ class Adaptive:
 
     def _oldest(self, lane: Lane, rows: int, now: float) -> int:
         """Rows that the only instance starts with of so many: all of them, or the volley that came first."""
-        table, whole = self.curve.seconds, self.curve.seconds[rows]
+        table = self.curve.seconds
+        whole = table[rows]
         if lane.rows != len(lane) or whole < TINY or lane[rows - 1].arrived - lane[0].arrived < GAP * whole:
             return rows
         if self._is_loop:  # its clients come together as well, but as those who come back

@@ -29,8 +29,6 @@ SOME: Final = 0.25  # share of requests that come just too late up to which they
 BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
 FAR_BEHIND: Final = 2.0  # and many
 WORTH: Final = 1.08  # times what gets done while all are waited for that must get done with some left behind
-LASTING: Final = 0.03  # how much more must get done by a hold that is to last where there is time to spare,
-SURELY: Final = 0.08  # and where there is none
 GOOD: Final = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
 SPARE: Final = 2.0  # times the longest return counted on: one who is late by little more would cost a whole batch
 STRANGE: Final = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
@@ -153,10 +151,6 @@ class Returns:
         """Whether of those who are due back more are missing, where `rows` have come, than a hold for most leaves."""
         return not self.is_overlapped and rows < MOST * (rows + self.expected())
 
-    def are_many(self, rows: int, both: int) -> bool:
-        """Whether of `both` neither those `rows` nor the others are so few that they might have been left behind."""
-        return not self.is_overlapped and (1.0 - MOST) * both <= rows <= MOST * both
-
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""
         whole = sum(took < LATE for took in self._history)
@@ -167,14 +161,11 @@ class Returns:
         took = self._in_order()
         return took[bisect_left(took, LATE) // 2] if took[0] < LATE else 0.0
 
-    def worth(self, apart: float, joint: float, riders: int, *, is_lasting: bool = False) -> float:
-        """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all.
-
-        With `is_lasting` only where it would go on to pay: once all ride together, all of them are waited for.
-        """
+    def worth(self, apart: float, joint: float, riders: int) -> float:
+        """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all."""
         took = self._in_order()
         leavers = 0 if self.is_overlapped else len(took) - bisect_left(took, math.inf)
-        whole = hold_for(took, apart, joint, riders, self.strangers, leavers, is_lasting=is_lasting)
+        whole = hold_for(took, apart, joint, riders, self.strangers, leavers)
         if riders < MANY or self._groups < HISTORY or len(self._singles) < SINGLES:
             return whole.seconds
         if self._within is None:
@@ -219,21 +210,14 @@ class Wait(NamedTuple):
 
 
 def hold_for(
-    took: Sequence[float],
-    apart: float,
-    joint: float,
-    riders: int,
-    strangers: float,
-    leavers: int = 0,
-    *,
-    is_lasting: bool = False,
+    took: Sequence[float], apart: float, joint: float, riders: int, strangers: float, leavers: int = 0
 ) -> Wait:
     """How long to hold when served `apart` the rows cost that many seconds and merged only `joint`.
 
     `took` is how long groups needed to return, shortest first, inf for those that never did; each is a candidate. The
     expected server time must fall, and requests that come just too late, stragglers or strangers, must be rare or
     outweighed by the gain; `leavers` of the groups come no more at all, and so not too late. A hold lasts at most SHARE
-    of what the merge saves. If it `is_lasting`, more than nothing must be gained: clients that ride apart lose little.
+    of what the merge saves.
     """
     most = SHARE * (apart - joint)
     if most < MIN_HOLD:
@@ -249,7 +233,7 @@ def hold_for(
         spent = waited / count + miss * (wait + TICK) + hit * joint + miss * apart
         gain = apart / spent - 1.0
         late = (miss - leavers / count) / riders + strangers  # share of requests that would wait a whole batch
-        if gain > _least(wait, most, is_lasting) and _is_borne(late, gain, wait, joint, apart):
+        if gain > 0.0 and _is_borne(late, gain, wait, joint, apart):
             candidates.append((gain, wait))
             top = max(top, gain)
     return Wait(top, max((min(SPARE * wait, most) for gain, wait in candidates if gain > GOOD * top), default=0.0))
@@ -273,13 +257,6 @@ def hold_for_most(within: Sequence[float], took: Sequence[float], apart: float, 
         if gain > best.gain and _is_borne(1.0 - share + strangers, gain, wait, joint, apart):
             best = Wait(gain, wait)
     return best
-
-
-def _least(wait: float, most: float, is_lasting: bool) -> float:
-    """How much more must get done by a hold of so long, which may last so long at the most."""
-    if not is_lasting:
-        return 0.0
-    return LASTING if SPARE * wait <= most else SURELY
 
 
 def _is_borne(late: float, gain: float, wait: float, joint: float, apart: float) -> bool:

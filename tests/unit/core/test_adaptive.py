@@ -756,50 +756,6 @@ def test_a_hold_that_ends_with_few_missing_leaves_them_behind() -> None:
     assert server.decide() == Leave(90, "volley-over")
 
 
-def two_groups_that_ride_apart(fixed: float, answered: int = 70) -> Server:
-    """So many of a hundred clients have been answered; the others came while these ran, and wait.
-
-    All are back after 2 ms. A batch takes a `fixed` time and 0.75 ms for each row.
-    """
-    server = Server(Adaptive(profile={rows: fixed + 0.75e-3 * rows for rows in (1, 30, 70, 100)}))
-    server.loop(clients=100, rounds=40, pause=0.002)
-    server.now += 0.002
-    for client in range(answered):
-        server.arrive(client)
-    first = server.leave_when_due()
-    assert len(first) == answered
-    server.now = first.left + 0.001
-    for client in range(answered, 100):
-        server.arrive(client)
-    server.end(first)
-    return server
-
-
-def test_who_rode_apart_goes_on_to_where_to_ride_together_brings_little() -> None:
-    server = two_groups_that_ride_apart(fixed=4e-3)  # 83 ms apart; 79 together, and 2 until all are back
-
-    assert server.decide() == Leave(30, "idle")
-
-
-@pytest.mark.parametrize("answered", [95, 5])
-def test_a_few_who_were_left_behind_ride_with_the_others_again(answered: int) -> None:
-    server = two_groups_that_ride_apart(fixed=4e-3, answered=answered)
-
-    held = server.decide()
-    assert isinstance(held, Hold) and held.reason == "return"
-
-
-def test_who_rode_apart_rides_together_again_where_that_brings_much() -> None:
-    server = two_groups_that_ride_apart(fixed=8e-3)  # 91 ms apart; 83 together, and 2 until all are back
-
-    held = server.decide()
-    assert isinstance(held, Hold) and held.reason == "return"
-    server.now += 0.002
-    for client in range(70):
-        server.arrive(client)
-    assert server.decide() == Leave(100, "full")
-
-
 def test_new_clients_of_whom_one_was_first_ride_together_soon() -> None:
     server = Server(Adaptive(profile={1: 0.0047, 9: 0.0156, 10: 0.0158, 100: 0.034}))
     server.loop(clients=10, rounds=60)
