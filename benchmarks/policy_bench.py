@@ -48,7 +48,7 @@ QUICK_SETTINGS = (
     + [f"triton/{size}/{delay:g}" for size in (8, 32, 256) for delay in (0, 1)]
 )
 QUICK_WORKLOADS = {"closed 1", "closed 2", "closed 5", "closed 10", "closed 100", "closed 500", "think 100"}
-QUICK_WORKLOADS |= {"late 5", "late 50", "poisson 0.3", "poisson 0.8", "volleys 0.3", "volleys 0.8"}
+QUICK_WORKLOADS |= {"late 5", "late 50", "turns 100", "poisson 0.3", "poisson 0.8", "volleys 0.3", "volleys 0.8"}
 FAST = 0.97  # of the best throughput
 RULES = ("adaptive", "adaptive-cold", "greedy", "fixed/8/50", "single")
 
@@ -138,7 +138,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer settings, shorter runs")
     parser.add_argument(
-        "--curve", action="append", help="cost curve; may be repeated (rtx3090, h200, flat, weak, dented, echo)"
+        "--curve",
+        action="append",
+        help="cost curve; may be repeated (rtx3090, h200, flat, weak, dented, straight, echo)",
     )
     parser.add_argument("--load", action="append", type=workload, help="such as 'closed 3', in place of the usual ones")
     parser.add_argument("--only", default="", help="workloads whose name begins so, such as volleys")
@@ -161,7 +163,7 @@ def main() -> None:
             return dict(track(results, what, len(jobs), console=console, disable=not console.is_terminal))
 
         cells: list[Cell] = []
-        for name in options.curve or ["rtx3090", "h200", "flat", "weak", "dented"]:
+        for name in options.curve or ["rtx3090", "h200", "flat", "weak", "dented", "straight"]:
             cells += bench(name, options.instances, effort, run_all)
             text = as_markdown(cells) + f"\n{len(effort.settings)} settings, {time.perf_counter() - began:.0f} s.\n"
             text += f"{machine()}; {time.strftime('%Y-%m-%d')}; `{command}`\n"

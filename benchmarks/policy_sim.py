@@ -23,6 +23,7 @@ CURVES_MS: dict[str, dict[int, float]] = {
     "flat": {1: 20.1, 256: 45.6},  # launch-bound: 20 + 0.1 n
     "weak": {8: 140, 16: 260, 32: 440, 64: 1040},  # 32 is the most efficient size
     "dented": {1: 2.2, 2: 6.0, 4: 8.0, 7: 9.0, 8: 6.8, 16: 9.0, 32: 12.0, 64: 17.0, 256: 51.0},  # an MLP on a CPU
+    "straight": {1: 5.8, 8: 11.5, 14: 15.6, 25: 24.0, 32: 28.0, 68: 53.0, 86: 65.6, 100: 75.0, 256: 186},  # an MLP
     "echo": {1: 0.08, 32: 0.2, 256: 1.1},  # so cheap that no timer can help
 }
 NOISE = 0.05  # of a batch's duration
@@ -30,6 +31,10 @@ TURNAROUND = 0.3e-3  # mean seconds from an answer to the client's next request
 THINK = 20e-3  # mean seconds a thinking client adds
 LATE = 0.04  # share of the returns of a loop with stragglers that are late,
 LATE_BY = (1e-3, 8e-3)  # seconds, anything between
+TURN = 50e-6  # mean seconds until the next client of a process that has its clients answered in turn,
+FIRST_TURN = 0.5e-3  # after those until the first
+BUSY = 0.08  # share of the batches at whose end that process is busy with something else,
+BUSY_FOR = (1e-3, 4e-3)  # seconds, anything between
 WARM_UP = 0.3  # share of a run that is not counted
 EMPTY = Payload(())
 
@@ -71,7 +76,7 @@ class Workload:
     @property
     def clients(self) -> int:
         """Closed-loop clients; 0 for the open ones."""
-        return int(self.x) if self.kind in ("closed", "think", "late") else 0
+        return int(self.x) if self.kind in ("closed", "think", "late", "turns") else 0
 
     @property
     def think(self) -> float:
@@ -108,6 +113,7 @@ WORKLOADS = (
     [Workload("closed", n) for n in (1, 2, 5, 10, 50, 100, 500, 1000)]
     + [Workload("think", n) for n in (1, 10, 100, 1000)]
     + [Workload("late", n) for n in (5, 20, 50)]
+    + [Workload("turns", n) for n in (50, 100, 200)]
     + [Workload("poisson", x) for x in RATES]
     + [Workload("volleys", x) for x in RATES]
     + [Workload("diurnal", 0.5), Workload("onoff", 0.2)]
@@ -237,6 +243,9 @@ class Simulation:
         self._made = 0
         self._wakes_at = math.inf
         self._held_since: float | None = None
+        self._woken = 0.0  # when clients in turn were last answered,
+        self._turns_at = 0.0  # when the next of them has its turn,
+        self._turn = TURN  # and how long one takes
         self._longest_hold = 0.0
         arrivals = world.workload.arrivals(world.seconds, world.instances)
         if arrivals:
@@ -331,12 +340,24 @@ class Simulation:
 
     def _back(self) -> float:
         """Seconds until a client that is answered asks again."""
+        if self.world.workload.kind == "turns":
+            return self._in_turn()
         think = self.world.workload.think
         pause = self._client.expovariate(1 / think) if think else 0.0
         back = TURNAROUND * (0.5 + self._client.expovariate(2.0))
         if self.world.workload.kind == "late" and self._client.random() < LATE:
             back += self._client.uniform(*LATE_BY)
         return pause + back
+
+    def _in_turn(self) -> float:
+        """Seconds until the next client of a process that wakes them one after the other."""
+        chance = self._client
+        if self._woken != self.now:
+            self._woken = self.now
+            self._turn = TURN * max(0.5, chance.gauss(1.0, 0.25))
+            self._turns_at = self.now + FIRST_TURN + (chance.uniform(*BUSY_FOR) if chance.random() < BUSY else 0.0)
+        self._turns_at += self._turn * (0.5 + chance.expovariate(2.0))
+        return self._turns_at - self.now
 
     def _sleep(self, until: float) -> None:
         if self.world.tick:

@@ -17,13 +17,14 @@ and many are still due back, another may be worth it: the more have come, the mo
 | deadline     |                                                          | a smaller batch, so the head is saved     |
 | probe        |                                                          | a size not tried, or refused often: learn |
 
-Bounds of a hold, in seconds: `return` 0.8 of the server time that merging saves, counted from the answer; `volley`
-half of t(1); `spacing` the time until the next instance frees; none ends after the head's deadline can be met, and
-none is tried when it would be shorter than an event loop can time (`returns.MIN_HOLD`).
+Bounds of a hold, in seconds: `return` 0.8 of the server time that merging saves, counted from the answer, and up to
+three times that while many come back one by one and the others need less than is saved; `volley` half of t(1);
+`spacing` the time until the next instance frees; none ends after the head's deadline can be met, and none is tried when
+it would be shorter than an event loop can time (`returns.MIN_HOLD`).
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from shoal.clock import EARLY
@@ -38,7 +39,7 @@ from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
 from shoal.core.running import Running
 from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
-from shoal.core.triage import MARGIN, is_hopeless, triage
+from shoal.core.triage import MARGIN, is_hopeless, is_in_time, triage
 from shoal.core.volleys import Volleys, is_worth
 
 SOON: Final = 2.0  # times t(1): later than this after its answer a client does not count as coming back
@@ -104,8 +105,7 @@ class Adaptive:
 
     def decide(self, lane: Lane, fleet: Fleet, now: float) -> Decision:
         """Leave at once, unless a return, a volley or even spacing is worth a bounded wait."""
-        rows = lane.rows
-        curve = self.curve
+        rows, curve = lane.rows, self.curve
         cap = curve.cap
         self._tries = 0
         if not curve.seconds:
@@ -119,7 +119,7 @@ class Adaptive:
             cap = self._most(rows + self.returns.expected())
         reason = "idle"
         if rows >= cap:
-            if 0 < curve.beyond <= rows and self._has_time_for(curve.beyond, lane, now):
+            if 0 < curve.beyond <= rows and is_in_time(lane, curve.beyond, now + MARGIN * self._predict(curve.beyond)):
                 return self._try(curve.beyond)
             reason = "full" if cap >= curve.cap else "deadline"
         else:
@@ -152,7 +152,8 @@ class Adaptive:
         half = self._half(lane)
         if len(runs) > 1 or (not half and self._merge_beats_overlap(lane.rows, run.rows)):
             return None
-        if self._is_loop and not self.returns.expected() and self._is_everybody_here(lane):
+        known = len(self.returns)  # connections of a pool come back as well as those that wait or run, and others too
+        if self._is_loop and not self.returns.expected() and known <= len(lane) + self._running.requests:
             return now
         self._ahead_of = run.number
         edges, rows = self._edges, at_most(lane.rows, half)
@@ -236,8 +237,8 @@ class Adaptive:
             plan = self._plan = self._look(lane, fleet, now)
         elif plan.reason == "spacing":
             plan.until = min(plan.until, now + self._spacing(lane.rows, fleet, now))
-        elif plan.has_ended(lane.rows, now) and self.returns.are_many_missing(lane.rows):
-            plan = self._plan = self._plan_return(lane, fleet, now) or plan  # the more have come, the more it saves
+        elif plan.has_ended(lane.rows, now):
+            plan = self._plan = self._plan_more(lane, fleet, now) or plan
         if plan is not None and plan.until + MARGIN * self._predict(plan.size) > head.deadline:
             plan = self._plan = None
         return plan
@@ -261,12 +262,23 @@ class Adaptive:
         size = at_most(self._wanted(both, fleet, now), self._half(lane))
         if size <= rows:
             return None
-        total = self.curve.total if fleet.idle else self._share
-        until = returns.due[-1].since + self._return_wait(rows, size if size < self.curve.cap else both, total)
+        total, since = self.curve.total if fleet.idle else self._share, returns.due[-1].since
+        both = size if size < self.curve.cap else both
+        apart, joint = total(rows) + total(both - rows), total(both)
+        if lane[0].arrived < since and returns.stays_apart(rows, apart, joint, now):
+            return None
+        until = since + returns.worth(apart, joint, both - rows)
         return Plan(until, size, "return", lane[0].group) if until > now + EARLY else None
 
-    def _return_wait(self, rows: int, both: int, total: Callable[[int], float]) -> float:
-        return self.returns.worth(total(rows) + total(both - rows), total(both), both - rows)
+    def _plan_more(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
+        """Hold on where a hold has ended and others just come, or many are due: the more came, the more it saves."""
+        returns, total = self.returns, self.curve.total
+        rows, due = lane.rows, returns.expected()
+        if due and self._wanted(rows + due, fleet, now) == rows + due:
+            until = returns.flows_until(total(rows) + total(due) - total(rows + due), now)
+            if until > now + EARLY:
+                return Plan(until, rows + due, "return", lane[0].group)
+        return self._plan_return(lane, fleet, now) if returns.are_many_missing(rows) else None
 
     def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         more, until = self.volleys.to_come(SPAN * self.curve.seconds[1])
@@ -305,11 +317,7 @@ class Adaptive:
         """Learn from the batches that have ended, if any have."""
         if self._lessons.learn(self.curve):
             self._is_loop = self.returns.is_loop()
-            self._returns_pay = self._return_wait(1, 2, self.curve.total) > 0.0
-
-    def _is_everybody_here(self, lane: Lane) -> bool:
-        """Whether all clients that are known wait or run: connections of a pool come back as well, and others too."""
-        return len(self.returns) <= len(lane) + self._running.requests
+            self._returns_pay = self.returns.worth(2.0 * self.curve.total(1), self.curve.total(2), 1) > 0.0
 
     # -- sizes -----------------------------------------------------------------------------------------------------
 
@@ -354,8 +362,7 @@ class Adaptive:
 
     def _oldest(self, lane: Lane, rows: int, now: float) -> int:
         """Rows that the only instance starts with of so many: all of them, or the volley that came first."""
-        table = self.curve.seconds
-        whole = table[rows]
+        table, whole = self.curve.seconds, self.curve.seconds[rows]
         if lane.rows != len(lane) or whole < TINY or lane[rows - 1].arrived - lane[0].arrived < GAP * whole:
             return rows
         if self._is_loop:  # its clients come together as well, but as those who come back
@@ -376,13 +383,6 @@ class Adaptive:
         plan = self._plan
         if plan is not None:
             plan.end_by(request.deadline - MARGIN * self._predict(plan.size))
-
-    def _has_time_for(self, rows: int, lane: Lane, now: float) -> bool:
-        """Whether a batch of so many would be in time for everybody in it."""
-        if now > self._last_deadline:
-            return True
-        ends = now + MARGIN * self._predict(rows)
-        return all(lane[index].deadline >= ends for index in range(min(rows, len(lane))))
 
     def _saving(self, lane: Lane, fleet: Fleet, now: float) -> Decision | int:
         """Refuse what cannot be saved, or give the most rows that save the head."""

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
+from shoal.core.comeback import TICK, Comebacks, Group
 from shoal.core.request import Request, State
 
 HISTORY: Final = 32  # groups remembered
@@ -19,33 +20,23 @@ SINGLES: Final = 256  # returns of single clients remembered
 LATE: Final = 1e9  # seconds, in place of how long a group took of which some came back and others not in time
 MOST: Final = 0.8  # of the clients, for whom a hold may be at the least
 SHARES: Final = (MOST, 0.9, 0.95, 0.98)  # of the clients, for which a hold may be
-MANY: Final = 8  # riders of whom some may be left behind
+MANY: Final = 8  # riders of whom some may be left behind, or may come back one after the other
 CONNECTIONS: Final = 65_536  # connections remembered at most
 SILENCE: Final = 60.0  # seconds after which a silent connection may be forgotten
 SHARE: Final = 0.8  # of the server time a merge saves, the most a hold may last
+LONGER: Final = 3.0  # times that, the most it may last while many come back one after the other
 LOOP: Final = 0.6  # share of groups that must come back whole for the traffic to count as a closed loop
 RARE: Final = 0.01  # share of requests that may come just too late at no regard
 SOME: Final = 0.25  # share of requests that come just too late up to which they are some, and above it many
 BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
 FAR_BEHIND: Final = 2.0  # and many
+FEW: Final = 0.05  # of the clients that go round, who may have been left behind and soon ride with the others again
+LASTING: Final = 1.02  # times what gets done apart that must get done together for those who ride apart to meet
 WORTH: Final = 1.08  # times what gets done while all are waited for that must get done with some left behind
 GOOD: Final = 0.7  # holds that gain this share of the best gain are as good; the longest of them is taken
 SPARE: Final = 2.0  # times the longest return counted on: one who is late by little more would cost a whole batch
 STRANGE: Final = 0.02  # weight of the newest arrival in the share of arrivals nobody waited for
 MIN_HOLD: Final = 100e-6  # seconds; an event loop cannot time less, so for models this cheap nothing is held
-TICK: Final = 0.5e-3  # seconds a hold may end late on average: loops without a better timer count whole milliseconds
-
-
-class Group:
-    """Clients answered together and expected back."""
-
-    __slots__ = ("each", "is_absent", "missing", "since")
-
-    def __init__(self, since: float, each: float) -> None:
-        self.since = since
-        self.each = each  # rows a client brings
-        self.missing = 0  # clients not back yet
-        self.is_absent = True  # nobody is back yet
 
 
 class Connection:
@@ -74,6 +65,7 @@ class Returns:
         self._within: list[float] | None = None  # by share: seconds within which so many came back
         self._young: dict[Hashable, Connection] = {}  # seen in this period
         self._old: dict[Hashable, Connection] = {}  # seen in the one before; what is in neither is forgotten
+        self._comebacks = Comebacks()
         self._turned = -math.inf  # when this period began
         self._arrivals = 0
         self.is_overlapped = False  # batches overlap, so that clients that ride apart lose little
@@ -103,11 +95,11 @@ class Returns:
                         connection.group = None
         if group is not None and group.missing > 0:
             self.strangers -= STRANGE * self.strangers
-            group.missing -= 1
-            group.is_absent = False
+            group.came(now)
             self._singles.append(now - group.since)
             if not group.missing:
                 self._note(now - group.since)
+                self._comebacks.note(group, now)
                 due.remove(group)
         elif first:
             self._welcome(first)
@@ -132,6 +124,7 @@ class Returns:
                 connection.owed = connection.owed + 1 if connection.group is group else 1
                 connection.group = group
         if group.missing:
+            group.clients = group.missing
             self.due.append(group)
 
     def expire(self, now: float, soon: float) -> None:
@@ -142,6 +135,8 @@ class Returns:
             self._singles.extend([math.inf] * group.missing)
             group.missing = 0
             self._note(math.inf if group.is_absent else LATE)
+            if not group.is_absent:
+                self._comebacks.note(group, now)
 
     def expected(self) -> int:
         """Rows that are due."""
@@ -150,6 +145,29 @@ class Returns:
     def are_many_missing(self, rows: int) -> bool:
         """Whether of those who are due back more are missing, where `rows` have come, than a hold for most leaves."""
         return not self.is_overlapped and rows < MOST * (rows + self.expected())
+
+    def flows_until(self, saved: float, now: float) -> float:
+        """Until when to hold on for those just coming back one after the other, where that saves so much; 0: not so.
+
+        The time that has passed is spent; what counts is that the others need less of it, at this rate, than they save.
+        """
+        if self.is_overlapped or not self.due or self.due[-1].clients < MANY:
+            return 0.0
+        group, most = self.due[-1], SHARE * saved
+        until = min(group.flows_until(), group.last + most, group.since + LONGER * most)
+        return until if until > now and group.rest() < most else 0.0
+
+    def stays_apart(self, rows: int, apart: float, joint: float, now: float) -> bool:
+        """Whether `rows` who waited when the others were answered should go on riding apart from those.
+
+        They lose a whole batch when they meet, and so do some when they part again. They stay apart where little more
+        gets done together by how long all took to come back when they last were; where nobody knows, it is tried.
+        """
+        both = rows + self.expected()
+        if self.is_overlapped or not FEW * both <= rows <= (1.0 - FEW) * both:
+            return False
+        took = self._comebacks.of(both, now)
+        return took is not None and apart < LASTING * (joint + took)
 
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""

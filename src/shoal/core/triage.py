@@ -57,6 +57,11 @@ def is_hopeless(curve: CostCurve, slack: float, ahead: int, rows: int, instances
     return CAUTION * min(1.0, 1.0 / curve.pace) * (wait + curve.seconds[min(rows, curve.limit)]) > slack
 
 
+def is_in_time(lane: Lane, rows: int, end: float) -> bool:
+    """Whether a batch of so many rows that ends then is in time for everybody in it."""
+    return all(lane[index].deadline >= end for index in range(min(rows, len(lane))))
+
+
 def _lateness(lane: Lane, now: float) -> Callable[[int, float], bool]:
     """Make a test of whether request `index` would be late if its batch ended in so many seconds."""
     count = len(lane)

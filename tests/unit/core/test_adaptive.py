@@ -756,6 +756,111 @@ def test_a_hold_that_ends_with_few_missing_leaves_them_behind() -> None:
     assert server.decide() == Leave(90, "volley-over")
 
 
+def in_turn(server: Server, clients: range, apart: float) -> None:
+    """These clients come back, each so long after the one before it; whoever waits is asked to go on holding."""
+    for client in clients:
+        server.arrive(client)
+        server.now += apart
+        held = server.decide()
+        assert isinstance(held, Hold) and held.reason == "return"
+        assert held.until > server.now
+
+
+def hundred_on_their_way() -> Server:
+    """A hundred clients have just been answered who are usually back after 2 ms; to ride together saves 5 ms."""
+    server = Server(Adaptive(profile={rows: 5e-3 + 0.7e-3 * rows for rows in (1, 30, 70, 100)}))
+    server.loop(clients=100, rounds=40, pause=0.002)
+    return server
+
+
+def test_a_hold_goes_on_while_clients_come_back_one_after_the_other() -> None:
+    server = hundred_on_their_way()
+    server.now += 0.001
+    in_turn(server, range(99), 60e-6)  # 6 ms, when to hold for all saves 4
+
+    server.arrive(99)
+    assert server.decide() == Leave(100, "full")
+
+
+def test_a_hold_ends_once_they_come_no_more() -> None:
+    server = hundred_on_their_way()
+    server.now += 0.001
+    in_turn(server, range(80), 60e-6)
+
+    server.now += 0.002
+    assert server.decide() == Leave(80, "return-over")
+
+
+def test_a_hold_ends_where_the_rest_of_them_would_take_longer_than_it_saves() -> None:
+    server = hundred_on_their_way()
+    server.now += 0.001
+    in_turn(server, range(9), 0.3e-3)
+    server.now += 0.3e-3
+    server.arrive(9)
+
+    assert server.decide() == Leave(10, "return-over"), "90 more would take 27 ms"
+
+
+def test_a_hold_for_those_who_come_ends_in_time_for_a_deadline() -> None:
+    server = hundred_on_their_way()
+    ends = server.now + 0.001 + 0.0045
+    server.now += 0.001
+    server.arrive(0, patience=0.0045 + 1.1 * server.policy.curve.seconds[100])
+    for client in range(1, 100):
+        held = server.decide()
+        if not isinstance(held, Hold):
+            break
+        assert held.until <= ends + 1e-9
+        server.now += 60e-6
+        server.arrive(client)
+
+    assert server.now <= ends + 1e-3 and client < 99
+
+
+def two_groups_that_ride_apart(fixed: float, answered: int = 70, *, met_after: float = 0.003) -> Server:
+    """So many of a hundred clients have been answered; the others came while these ran, and wait.
+
+    All were back `met_after` their answer when they rode together. A batch takes a `fixed` time and 0.75 ms a row.
+    """
+    server = Server(Adaptive(profile={rows: fixed + 0.75e-3 * rows for rows in (1, 30, 70, 100)}))
+    server.loop(clients=100, rounds=40, pause=met_after)
+    server.now += met_after
+    for client in range(answered):
+        server.arrive(client)
+    first = server.leave_when_due()
+    assert len(first) == answered
+    server.now = first.left + 0.001
+    for client in range(answered, 100):
+        server.arrive(client)
+    server.end(first)
+    return server
+
+
+def test_who_rides_apart_goes_on_to_where_riding_together_brings_little() -> None:
+    server = two_groups_that_ride_apart(fixed=4e-3)  # 83 ms apart; 79 together, and 3 until all are back
+
+    assert server.decide() == Leave(30, "idle")
+
+
+@pytest.mark.parametrize("answered", [97, 4])
+def test_a_few_who_were_left_behind_ride_with_the_others_again(answered: int) -> None:
+    server = two_groups_that_ride_apart(fixed=4e-3, answered=answered, met_after=0.002)
+
+    held = server.decide()
+    assert isinstance(held, Hold) and held.reason == "return"
+
+
+def test_who_rides_apart_rides_together_again_where_that_brings_much() -> None:
+    server = two_groups_that_ride_apart(fixed=8e-3)  # 91 ms apart; 83 together, and 3 until all are back
+
+    held = server.decide()
+    assert isinstance(held, Hold) and held.reason == "return"
+    server.now += 0.002
+    for client in range(70):
+        server.arrive(client)
+    assert server.decide() == Leave(100, "full")
+
+
 def test_new_clients_of_whom_one_was_first_ride_together_soon() -> None:
     server = Server(Adaptive(profile={1: 0.0047, 9: 0.0156, 10: 0.0158, 100: 0.034}))
     server.loop(clients=10, rounds=60)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from benchmarks.policy_sim import Simulation, Triton, Workload, World, curve
 from shoal.core.adaptive import Adaptive
 from shoal.core.batch import Batch
+from shoal.core.comeback import Group
 from shoal.core.cuts import FAIR, GAP, Load, even_share, oldest_first
 from shoal.core.policy import Fixed, Leave
-from shoal.core.returns import Group
 from tests.unit.core.adaptive_server import Server
 
 STEEP = [0.001 * (1 + rows) for rows in range(101)]  # 1 ms a row: going together saves little
