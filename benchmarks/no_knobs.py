@@ -10,6 +10,7 @@ load every setting gets a short look; the best for throughput and for p99 are th
 each round with the next copy: equal workers may differ by more than the settings do. By how much is said as noise.
 A look of the final in which the host gave much of the processors' time to others is taken again once it does so no
 more; all such waits together take as long as `--patience` says.
+A closed loop counts once each of its clients was answered twice, and is looked at for five such rounds at the least.
 The loads are closed loops, and open loops at shares of the capacity, as independent requests (Poisson) and in bursts.
 Results go to benchmarks/out/ after every load, so that an interrupted run keeps what it has.
 """
@@ -48,6 +49,8 @@ LEAST_ROUNDS = 3
 COPIES = 2  # of each setting
 FOLLOWS = 0.7  # of the offered rate; a setting that answered less in its short look is not tried at higher ones
 LOOK_WITHIN = 20.0  # s for a look that should take one or two
+SETTLED = 2  # rounds of a closed loop, in which each client is answered once, that pass before a look counts,
+ROUNDS_SEEN = 5  # and that it sees at the least
 STOLEN = 0.02  # of the processors' time; a look in which the host took more is taken again,
 LOOKS = 8  # so often at most; the one in which it took least counts
 START_WITHIN = 240.0  # s for all copies to be up
@@ -94,6 +97,11 @@ class Effort:
     rounds: int
     keep: int  # settings for each of the two figures that reach the final
     copies: int = COPIES
+
+    def long_enough(self, step: Step, most: float) -> "Effort":
+        """The same with looks as long as this load asks for, at so many answers a second: its start is not its p99."""
+        each = step.concurrency / most if step.kind == "closed" else 0.0
+        return replace(self, warmup=max(self.warmup, SETTLED * each), window=max(self.window, ROUNDS_SEEN * each))
 
     def settings(self) -> dict[str, Setting]:
         """The settings by name: a batch of one has no delay."""
@@ -256,7 +264,7 @@ async def compare(name: str, case: Case, effort: Effort, args: argparse.Namespac
         labels: dict[int, list[str]] = {}  # by burst: those that could follow so far, for rates rise
         for step in steps:
             known = fixed if step.kind == "closed" else labels.get(step.burst, fixed)
-            found.append(await measure(bench, step, known, effort))
+            found.append(await measure(bench, step, known, effort.long_enough(step, most)))
             if step.kind != "closed":
                 looks = found[-1].searched
                 could = [label for label in known if looks[label].throughput >= FOLLOWS * step.rate]

@@ -238,7 +238,10 @@ class Adaptive:
         elif plan.reason == "spacing":
             plan.until = min(plan.until, now + self._spacing(lane.rows, fleet, now))
         elif plan.has_ended(lane.rows, now):
-            plan = self._plan = self._plan_more(lane, fleet, now) or plan
+            more = self._plan_flow(lane, fleet, now)
+            if more is None and self.returns.are_many_missing(lane.rows):
+                more = self._plan_return(lane, fleet, now)  # the more have come, the more it saves
+            plan = self._plan = more or plan
         if plan is not None and plan.until + MARGIN * self._predict(plan.size) > head.deadline:
             plan = self._plan = None
         return plan
@@ -246,7 +249,7 @@ class Adaptive:
     def _look(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         """Find a reason to hold."""
         is_first, self._is_first = self._is_first, False
-        plan = None if self._is_late else self._plan_return(lane, fleet, now)
+        plan = None if self._is_late else self._plan_return(lane, fleet, now) or self._plan_flow(lane, fleet, now)
         if plan is None and is_first:
             plan = self._plan_volley(lane, fleet, now)
         if plan is None and fleet.size > 1:
@@ -265,20 +268,17 @@ class Adaptive:
         total, since = self.curve.total if fleet.idle else self._share, returns.due[-1].since
         both = size if size < self.curve.cap else both
         apart, joint = total(rows) + total(both - rows), total(both)
-        if lane[0].arrived < since and returns.stays_apart(rows, apart, joint, now):
-            return None
-        until = since + returns.worth(apart, joint, both - rows)
+        wait = returns.worth(apart, joint, both - rows)
+        until = since + (returns.meeting(wait, rows, apart, joint, now) if lane[0].arrived < since else wait)
         return Plan(until, size, "return", lane[0].group) if until > now + EARLY else None
 
-    def _plan_more(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
-        """Hold on where a hold has ended and others just come, or many are due: the more came, the more it saves."""
-        returns, total = self.returns, self.curve.total
-        rows, due = lane.rows, returns.expected()
-        if due and self._wanted(rows + due, fleet, now) == rows + due:
-            until = returns.flows_until(total(rows) + total(due) - total(rows + due), now)
-            if until > now + EARLY:
-                return Plan(until, rows + due, "return", lane[0].group)
-        return self._plan_return(lane, fleet, now) if returns.are_many_missing(rows) else None
+    def _plan_flow(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
+        """Hold on where others are just coming back."""
+        rows, due, total = lane.rows, self.returns.expected(), self.curve.total
+        if not due or self._wanted(rows + due, fleet, now) < rows + due:
+            return None
+        until = self.returns.flows_until(total(rows) + total(due) - total(rows + due), now)
+        return Plan(until, rows + due, "return", lane[0].group) if until > now + EARLY else None
 
     def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         more, until = self.volleys.to_come(SPAN * self.curve.seconds[1])

@@ -30,6 +30,7 @@ RARE: Final = 0.01  # share of requests that may come just too late at no regard
 SOME: Final = 0.25  # share of requests that come just too late up to which they are some, and above it many
 BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
 FAR_BEHIND: Final = 2.0  # and many
+USUAL: Final = 0.9  # share of the newcomers that must have come straight back for others to be expected to
 FEW: Final = 0.05  # of the clients that go round, who may have been left behind and soon ride with the others again
 LASTING: Final = 1.02  # times what gets done apart that must get done together for those who ride apart to meet
 WORTH: Final = 1.08  # times what gets done while all are waited for that must get done with some left behind
@@ -42,10 +43,11 @@ MIN_HOLD: Final = 100e-6  # seconds; an event loop cannot time less, so for mode
 class Connection:
     """What is remembered of one client."""
 
-    __slots__ = ("answered", "first", "group", "is_quick", "owed")
+    __slots__ = ("answered", "first", "group", "is_quick", "owed", "strange")
 
-    def __init__(self, first: int = 0) -> None:
+    def __init__(self, first: int = 0, strange: float = 1.0) -> None:
         self.first = first  # the number of its first request, until it is known whether it comes back; 0: it is
+        self.strange = strange  # how strange that one was taken to be, 0 to 1
         self.answered = -math.inf
         self.is_quick = False  # its last request came soon after the answer before it
         self.group: Group | None = None  # where it is expected back
@@ -66,6 +68,7 @@ class Returns:
         self._young: dict[Hashable, Connection] = {}  # seen in this period
         self._old: dict[Hashable, Connection] = {}  # seen in the one before; what is in neither is forgotten
         self._comebacks = Comebacks()
+        self._newcomers = 0.0  # share of new clients that come straight back after their first answer
         self._turned = -math.inf  # when this period began
         self._arrivals = 0
         self.is_overlapped = False  # batches overlap, so that clients that ride apart lose little
@@ -79,32 +82,36 @@ class Returns:
         if due and now - due[0].since > soon:
             self.expire(now, soon)
         self._arrivals += 1
-        group, first = None, 0
+        group, newcomer, strange = None, None, 1.0
         if client is not None:
             connection = self._young.get(client) or self._old.get(client)
             if connection is None:
-                self._meet(client, now)
+                strange = self._meet(client, now)
             else:
                 connection.is_quick = now - connection.answered <= soon
                 if connection.first and connection.answered > -math.inf:
-                    first, connection.first = connection.first if connection.is_quick else 0, 0
+                    newcomer = connection
+                    self._newcomers += STRANGE * (connection.is_quick - self._newcomers)
                 group = connection.group
                 if group is not None:
                     connection.owed -= 1
                     if not connection.owed:
                         connection.group = None
-        if group is not None and group.missing > 0:
-            self.strangers -= STRANGE * self.strangers
+        is_due = group is not None and group.missing > 0
+        if newcomer is not None and newcomer.is_quick:
+            self._welcome(newcomer)
+        else:
+            self.strangers += STRANGE * ((0.0 if is_due else strange) - self.strangers)
+        if newcomer is not None:
+            newcomer.first = 0
+        if group is not None and is_due:
             group.came(now)
+            group.newcomers -= newcomer is not None
             self._singles.append(now - group.since)
             if not group.missing:
                 self._note(now - group.since)
                 self._comebacks.note(group, now)
                 due.remove(group)
-        elif first:
-            self._welcome(first)
-        else:
-            self.strangers += STRANGE * (1.0 - self.strangers)
 
     def answered(self, requests: Sequence[Request], each: float, now: float) -> None:
         """Note the clients of a batch that ended; the quick ones among them are due."""
@@ -119,8 +126,9 @@ class Returns:
             if connection is None:
                 connection = young[client] = old.pop(client) if client in old else Connection()
             connection.answered = now
-            if connection.is_quick:
+            if connection.is_quick or (connection.first and self._newcomers > USUAL):
                 group.missing += 1
+                group.newcomers += connection.first > 0
                 connection.owed = connection.owed + 1 if connection.group is group else 1
                 connection.group = group
         if group.missing:
@@ -133,6 +141,7 @@ class Returns:
         while due and now - due[0].since > soon:
             group = due.popleft()
             self._singles.extend([math.inf] * group.missing)
+            self._newcomers *= (1.0 - STRANGE) ** group.newcomers
             group.missing = 0
             self._note(math.inf if group.is_absent else LATE)
             if not group.is_absent:
@@ -157,17 +166,21 @@ class Returns:
         until = min(group.flows_until(), group.last + most, group.since + LONGER * most)
         return until if until > now and group.rest() < most else 0.0
 
-    def stays_apart(self, rows: int, apart: float, joint: float, now: float) -> bool:
-        """Whether `rows` who waited when the others were answered should go on riding apart from those.
+    def meeting(self, wait: float, rows: int, apart: float, joint: float, now: float) -> float:
+        """Seconds to hold `rows` who waited when the others were answered, where it were `wait` else; 0: not at all.
 
-        They lose a whole batch when they meet, and so do some when they part again. They stay apart where little more
-        gets done together by how long all took to come back when they last were; where nobody knows, it is tried.
+        Who meets waits for a whole batch more, and so do some when they part again. So they meet where enough more gets
+        done together by how long most took to come back when they last were, at once, and else stay apart.
         """
         both = rows + self.expected()
-        if self.is_overlapped or not FEW * both <= rows <= (1.0 - FEW) * both:
-            return False
+        if self.is_overlapped or self.strangers > RARE or not FEW * both <= rows <= (1.0 - FEW) * both:
+            return wait
         took = self._comebacks.of(both, now)
-        return took is not None and apart < LASTING * (joint + took)
+        if took is None:
+            return wait
+        if apart <= LASTING * (joint + took):
+            return 0.0
+        return wait or min(SPARE * took, SHARE * (apart - joint))
 
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""
@@ -198,16 +211,20 @@ class Returns:
             self._sorted = sorted(self._history)
         return self._sorted
 
-    def _meet(self, client: Hashable, now: float) -> None:
-        """Remember a new client, where it matters before its first answer."""
-        if not self.is_overlapped:
-            self._turn(now)
-            self._young[client] = Connection(self._arrivals)
+    def _meet(self, client: Hashable, now: float) -> float:
+        """Remember a new client, where it matters before its first answer; gives how strange it is."""
+        if self.is_overlapped:
+            return 1.0
+        self._turn(now)
+        strange = 1.0 - self._newcomers
+        self._young[client] = Connection(self._arrivals, strange)
+        return strange
 
-    def _welcome(self, first: int) -> None:
+    def _welcome(self, newcomer: Connection) -> None:
         """A new client has come straight back: neither this request is a stranger's nor, in hindsight, its first."""
         stays = 1.0 - STRANGE
-        self.strangers = max(0.0, stays * self.strangers - STRANGE * stays ** (self._arrivals - first))
+        since_then = stays ** (self._arrivals - newcomer.first)
+        self.strangers = max(0.0, stays * self.strangers - STRANGE * newcomer.strange * since_then)
 
     def _note(self, took: float) -> None:
         self._groups += 1

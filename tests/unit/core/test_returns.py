@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -69,7 +70,8 @@ def test_new_clients_that_come_straight_back_were_no_strangers() -> None:
     assert returns.strangers < 1e-3
 
     now = loop_of(returns, range(10, 20), 1, now + 1.0)
-    assert returns.strangers == pytest.approx(1.0 - 0.98**10, rel=0.01)
+    usual = 1.0 - 0.98**10  # share of the newcomers that are taken to come back
+    assert returns.strangers == pytest.approx((1.0 - 0.98**10) * (1.0 - usual), rel=0.01)
     loop_of(returns, range(10, 20), 1, now)
 
     assert returns.strangers < 1e-3
@@ -103,16 +105,19 @@ def test_strangers_are_those_whom_nobody_expected_and_who_did_not_come_straight_
     returns, now = Returns(), 0.0
     times: dict[int, list[float]] = {}  # by client: when it was answered
     quick: dict[int, bool] = {}  # whether the last came soon after the answer before it
-    strange: list[bool] = []
+    strange: list[float] = []
     firsts: dict[int, int] = {}
+    newcomers = 0.0  # share of those who came straight back after their first answer
     for client, pause in steps:
         now += pause
         is_quick = client in times and now - times[client][-1] <= 0.01
         is_expected = is_quick and quick[client]
         is_second = client in times and len(times[client]) == 1
-        strange.append(not is_expected and not (is_second and is_quick))
+        strange.append(0.0 if is_expected or (is_second and is_quick) else 1.0 if client in times else 1.0 - newcomers)
+        if is_second:
+            newcomers += 0.02 * (is_quick - newcomers)
         if is_second and is_quick:
-            strange[firsts[client]] = False
+            strange[firsts[client]] = 0.0
         firsts.setdefault(client, len(strange) - 1)
         quick[client] = is_quick
         returns.arrived(client, now, soon=0.01)
@@ -149,6 +154,69 @@ def test_a_hold_that_gains_much_is_kept_although_some_clients_are_often_late() -
 
     assert hold_for(took, apart=0.0132, joint=0.0085, riders=5, strangers=0.1).seconds > 0.0
     assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1).seconds == 0.0
+
+
+def met_many(returns: Returns) -> float:
+    """Loops have begun here before, so that newcomers are known to come straight back; gives when."""
+    now = 0.0
+    for start in range(1000, 1300, 50):
+        now = loop_of(returns, range(start, start + 50), 3, now + 1.0)
+        returns.expire(now + 1.0, soon=0.01)
+    return now + 1.0
+
+
+def test_newcomers_are_expected_back_where_newcomers_usually_come_straight_back() -> None:
+    returns = Returns()
+    loop_of(returns, range(20), 1, 0.0)
+    assert returns.expected() == 0, "nobody knows yet"
+
+    loop_of(returns, range(20, 40), 1, met_many(returns))
+    assert returns.expected() == 20
+    assert returns.strangers < 0.01
+
+
+@pytest.mark.parametrize("regulars", [0, 10])
+def test_newcomers_who_come_once_are_soon_not_expected_back(regulars: int) -> None:
+    returns = Returns()
+    now = met_many(returns)
+    for turn in range(4):
+        once = range(2000 + 20 * turn, 2020 + 20 * turn)
+        now += 0.001
+        for client in [*range(regulars), *once]:
+            returns.arrived(client, now, soon=0.01)
+        now += 0.02
+        returns.answered([Request(EMPTY, ignore, now, client=client) for client in [*range(regulars), *once]], 1.0, now)
+        if turn == 0:
+            assert returns.expected() == regulars + 20
+
+    assert returns.expected() == regulars
+    assert returns.strangers > 0.2
+
+
+def test_who_comes_late_after_a_first_answer_is_not_expected_back() -> None:
+    returns = Returns()
+    now = met_many(returns)
+    for _ in range(2):
+        for client in range(20):
+            returns.arrived(client, now, soon=0.01)
+        answered(returns, range(20), now + 0.02)
+        now += 0.1
+
+    assert returns.expected() == 0
+
+
+def test_many_who_ride_apart_meet_where_enough_is_gained_and_else_stay_apart() -> None:
+    returns = Returns()
+    now = loop_of(returns, range(100), 40, 0.0)
+    meeting = partial(returns.meeting, rows=50, apart=0.100)
+    returns.due[-1].missing = 50
+
+    assert meeting(0.002, joint=0.090, now=now) == 0.002
+    assert meeting(0.0, joint=0.090, now=now) == pytest.approx(0.002), "though some were late"
+    assert meeting(0.001, joint=0.0975, now=now) == 0.0, "1 ms until all are back"
+    assert meeting(0.001, joint=0.0975, now=now + 1000.0) == 0.001, "it is forgotten, so it is tried"
+    returns.strangers = 0.1
+    assert meeting(0.001, joint=0.0975, now=now) == 0.001
 
 
 @pytest.mark.parametrize(
