@@ -268,8 +268,8 @@ class Adaptive:
         total, since = self.curve.total if fleet.idle else self._share, returns.due[-1].since
         both = size if size < self.curve.cap else both
         apart, joint = total(rows) + total(both - rows), total(both)
-        wait = returns.worth(apart, joint, both - rows)
-        until = since + (returns.meeting(wait, rows, apart, joint, now) if lane[0].arrived < since else wait)
+        before = rows if lane[0].arrived < since else 0
+        until = since + returns.worth(apart, joint, both - rows, before, now)
         return Plan(until, size, "return", lane[0].group) if until > now + EARLY else None
 
     def _plan_flow(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:

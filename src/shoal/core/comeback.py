@@ -11,7 +11,6 @@ from shoal.core.cost import key_of
 
 TICK: Final = 0.5e-3  # seconds a hold may end late on average: loops without a better timer count whole milliseconds
 STILL: Final = 0.25  # of the time for which clients have been coming back: after a pause this long they do no more
-MOST: Final = 0.9  # of a group: the others may be late, and are not waited for as long
 LEAST: Final = 8  # rows of the smallest group whose comeback is remembered by its size
 LATELY: Final = 8  # groups over which the mean of a size is taken
 FORGOTTEN: Final = 600.0  # seconds after which what a size took is not known any more
@@ -20,7 +19,7 @@ FORGOTTEN: Final = 600.0  # seconds after which what a size took is not known an
 class Group:
     """Clients answered together and expected back."""
 
-    __slots__ = ("clients", "each", "first", "gathered", "is_absent", "last", "missing", "newcomers", "since")
+    __slots__ = ("clients", "each", "first", "is_absent", "last", "missing", "newcomers", "since")
 
     def __init__(self, since: float, each: float) -> None:
         self.since = since
@@ -30,7 +29,6 @@ class Group:
         self.newcomers = 0  # of the missing: those who have asked only once
         self.is_absent = True  # nobody is back yet
         self.first = self.last = since  # when the first came back, and the last so far
-        self.gathered = since  # when most were back
 
     def came(self, now: float) -> None:
         """Count one who is back."""
@@ -38,8 +36,6 @@ class Group:
             self.is_absent, self.first = False, now
         self.last = now
         self.missing -= 1
-        if self.missing >= (1.0 - MOST) * self.clients:
-            self.gathered = now
 
     def flows_until(self) -> float:
         """Until when they count as coming one after the other, if nobody more comes; -inf: they came at once."""
@@ -54,7 +50,7 @@ class Group:
 
 
 class Comebacks:
-    """How long most of a group took to come back, or as many as did, by its size."""
+    """How long groups took to come back, or as many of them as did, by their size."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, Comeback] = {}
@@ -63,7 +59,7 @@ class Comebacks:
         """Remember a group that is back, or of which some are not expected any more."""
         rows = round(group.clients * group.each)
         if rows >= LEAST:
-            self._sizes.setdefault(key_of(rows), Comeback()).note(group.gathered - group.since, now)
+            self._sizes.setdefault(key_of(rows), Comeback()).note(group.last - group.since, now)
 
     def of(self, rows: int, now: float) -> float | None:
         """Seconds that groups of so many rows took lately, in the mean; None: nobody knows."""

@@ -166,22 +166,6 @@ class Returns:
         until = min(group.flows_until(), group.last + most, group.since + LONGER * most)
         return until if until > now and group.rest() < most else 0.0
 
-    def meeting(self, wait: float, rows: int, apart: float, joint: float, now: float) -> float:
-        """Seconds to hold `rows` who waited when the others were answered, where it were `wait` else; 0: not at all.
-
-        Who meets waits for a whole batch more, and so do some when they part again. So they meet where enough more gets
-        done together by how long most took to come back when they last were, at once, and else stay apart.
-        """
-        both = rows + self.expected()
-        if self.is_overlapped or self.strangers > RARE or not FEW * both <= rows <= (1.0 - FEW) * both:
-            return wait
-        took = self._comebacks.of(both, now)
-        if took is None:
-            return wait
-        if apart <= LASTING * (joint + took):
-            return 0.0
-        return wait or min(SPARE * took, SHARE * (apart - joint))
-
     def is_loop(self) -> bool:
         """Whether most groups came back whole."""
         whole = sum(took < LATE for took in self._history)
@@ -192,18 +176,34 @@ class Returns:
         took = self._in_order()
         return took[bisect_left(took, LATE) // 2] if took[0] < LATE else 0.0
 
-    def worth(self, apart: float, joint: float, riders: int) -> float:
-        """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all."""
+    def worth(self, apart: float, joint: float, riders: int, before: int = 0, now: float = 0.0) -> float:
+        """Seconds after an answer for which it pays to hold a batch for `riders` rows that are due; 0: not at all.
+
+        `before` rows waited when the riders were answered. Who meets waits for a whole batch more, and so do some when
+        they part again. So they meet where enough more gets done together by how long all took to come back when they
+        last were, at once, and else stay apart; where that is not known, or they are few, as if all had just come.
+        """
+        whole, most = self._waits(apart, joint, riders)
+        both = before + riders
+        if most or self.is_overlapped or self.strangers > RARE or not FEW * both <= before <= (1.0 - FEW) * both:
+            return most or whole
+        took = self._comebacks.of(both, now)
+        if took is None:
+            return whole
+        return whole or SHARE * (apart - joint) if apart > LASTING * (joint + took) else 0.0
+
+    def _waits(self, apart: float, joint: float, riders: int) -> tuple[float, float]:
+        """Seconds that pay to wait for all riders, and for most of them where that is better by far, else 0."""
         took = self._in_order()
         leavers = 0 if self.is_overlapped else len(took) - bisect_left(took, math.inf)
         whole = hold_for(took, apart, joint, riders, self.strangers, leavers)
         if riders < MANY or self._groups < HISTORY or len(self._singles) < SINGLES:
-            return whole.seconds
+            return whole.seconds, 0.0
         if self._within is None:
             singles = sorted(self._singles)
             self._within = [singles[int(share * SINGLES)] for share in SHARES]
         most = hold_for_most(self._within, took, apart, joint, self.strangers)
-        return most.seconds if 1.0 + most.gain > WORTH * (1.0 + whole.gain) else whole.seconds
+        return whole.seconds, most.seconds if 1.0 + most.gain > WORTH * (1.0 + whole.gain) else 0.0
 
     def _in_order(self) -> list[float]:
         """How long groups took, shortest first."""

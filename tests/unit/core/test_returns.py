@@ -208,15 +208,14 @@ def test_who_comes_late_after_a_first_answer_is_not_expected_back() -> None:
 def test_many_who_ride_apart_meet_where_enough_is_gained_and_else_stay_apart() -> None:
     returns = Returns()
     now = loop_of(returns, range(100), 40, 0.0)
-    meeting = partial(returns.meeting, rows=50, apart=0.100)
-    returns.due[-1].missing = 50
+    meeting = partial(returns.worth, 0.100, before=50, riders=50)
 
-    assert meeting(0.002, joint=0.090, now=now) == 0.002
-    assert meeting(0.0, joint=0.090, now=now) == pytest.approx(0.002), "though some were late"
-    assert meeting(0.001, joint=0.0975, now=now) == 0.0, "1 ms until all are back"
-    assert meeting(0.001, joint=0.0975, now=now + 1000.0) == 0.001, "it is forgotten, so it is tried"
-    returns.strangers = 0.1
-    assert meeting(0.001, joint=0.0975, now=now) == 0.001
+    assert meeting(joint=0.090, now=now) == pytest.approx(0.002)
+    assert meeting(joint=0.098, now=now + 1000.0) == pytest.approx(0.0016), "it is forgotten, so it is tried"
+    assert meeting(joint=0.098, now=now) == 0.0, "1 ms until all are back"
+    assert meeting(before=4, riders=96, joint=0.098, now=now) == pytest.approx(0.0016), "they were left behind"
+    returns.strangers = 0.02
+    assert meeting(joint=0.090, now=now) == returns.worth(0.100, 0.090, 50)
 
 
 @pytest.mark.parametrize(
