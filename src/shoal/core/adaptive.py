@@ -42,7 +42,7 @@ from shoal.core.spread import Slot, even_wait, rows_for_one, slots_of
 from shoal.core.triage import MARGIN, is_hopeless, is_in_time, triage
 from shoal.core.volleys import Volleys, is_worth
 
-SOON: Final = 2.0  # times t(1): later than this after its answer a client does not count as coming back
+SOON: Final = 2.0  # times t(1), or more after long batches: later after its answer a client is not coming back
 SPAN: Final = 0.5  # times t(1): what comes this soon after a lone arrival belongs to its volley
 RATE_OVER: Final = 8.0  # times t(1): the arrival rate is taken over about this long
 LEAST_SPACING: Final = 0.02  # times t(1): shorter spacing is not worth a timer
@@ -169,8 +169,7 @@ class Adaptive:
         """Predict when the instance will be free; there is time to learn now."""
         self._plan = None
         self._is_first = self._is_late = False
-        self._refused = 0
-        self._turn += 1
+        self._refused, self._turn = 0, self._turn + 1
         if self._tries:
             self.curve.probed(self._tries)
         self._tries = 0
@@ -190,6 +189,7 @@ class Adaptive:
         self._plan = None
         self._is_late = batch.number == self._ahead_of
         took, behind = self._running.end(batch, now)
+        self.returns.rode = took
         if batch.stages is None:
             return
         if self.returns.is_overlapped:

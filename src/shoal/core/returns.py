@@ -30,6 +30,7 @@ RARE: Final = 0.01  # share of requests that may come just too late at no regard
 SOME: Final = 0.25  # share of requests that come just too late up to which they are some, and above it many
 BEHIND: Final = 1.5  # batches for which some of them are taken to wait,
 FAR_BEHIND: Final = 2.0  # and many
+PART: Final = 0.25  # of the time that a batch takes, within which its clients come back soon
 USUAL: Final = 0.9  # share of the newcomers that must have come straight back for others to be expected to
 FEW: Final = 0.05  # of the clients that go round, who may have been left behind and soon ride with the others again
 LASTING: Final = 1.02  # times what gets done apart that must get done together for those who ride apart to meet
@@ -72,13 +73,14 @@ class Returns:
         self._turned = -math.inf  # when this period began
         self._arrivals = 0
         self.is_overlapped = False  # batches overlap, so that clients that ride apart lose little
+        self.rode = 0.0  # seconds that the batch lasted whose clients were answered last
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
     def arrived(self, client: Hashable, now: float, soon: float) -> None:
         """Note a request; it is a quick return when it comes within `soon` of the answer before it."""
-        due = self.due
+        due, soon = self.due, self._soon(soon)
         if due and now - due[0].since > soon:
             self.expire(now, soon)
         self._arrivals += 1
@@ -137,7 +139,7 @@ class Returns:
 
     def expire(self, now: float, soon: float) -> None:
         """Stop expecting groups whose time is over."""
-        due = self.due
+        due, soon = self.due, self._soon(soon)
         while due and now - due[0].since > soon:
             group = due.popleft()
             self._singles.extend([math.inf] * group.missing)
@@ -204,6 +206,10 @@ class Returns:
             self._within = [singles[int(share * SINGLES)] for share in SHARES]
         most = hold_for_most(self._within, took, apart, joint, self.strangers)
         return whole.seconds, most.seconds if 1.0 + most.gain > WORTH * (1.0 + whole.gain) else 0.0
+
+    def _soon(self, least: float) -> float:
+        """Seconds within which who comes back is soon: after a long ride with many they are longer on their way."""
+        return least if self.is_overlapped else max(least, PART * self.rode)
 
     def _in_order(self) -> list[float]:
         """How long groups took, shortest first."""

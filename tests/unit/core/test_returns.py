@@ -156,6 +156,19 @@ def test_a_hold_that_gains_much_is_kept_although_some_clients_are_often_late() -
     assert hold_for(took, apart=0.0132, joint=0.0120, riders=5, strangers=0.1).seconds == 0.0
 
 
+@pytest.mark.parametrize(("is_overlapped", "due"), [(False, 10), (True, 0)])
+def test_after_a_long_ride_clients_may_be_longer_on_their_way(is_overlapped: bool, due: int) -> None:
+    returns = Returns()
+    returns.is_overlapped = is_overlapped
+    now = loop_of(returns, range(10), 10, 0.0)
+    returns.rode = 0.200
+
+    returns.expire(now + 0.040, soon=0.01)
+    assert returns.expected() == due
+    returns.expire(now + 0.060, soon=0.01)
+    assert returns.expected() == 0
+
+
 def met_many(returns: Returns) -> float:
     """Loops have begun here before, so that newcomers are known to come straight back; gives when."""
     now = 0.0
