@@ -1,7 +1,9 @@
 """The promises of the adaptive rule, under any order of arrivals, ends, deaths and jumps of the clock."""
 
 import math
+import statistics
 
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -303,22 +305,24 @@ def test_clients_that_ride_together_still_do_once_their_model_is_slower(factor: 
     assert after_change(factor, name, count, settled=200, looked=60) > 0.93
 
 
-@settings(deadline=None, max_examples=12)
-@given(st.sampled_from([50, 75, 100, 150]), st.integers(0, 50), st.booleans())
-@example(100, 0, True)  # for whom one batch and two in turn are about as good
-@example(150, 102, False)
-def test_clients_that_come_back_one_after_the_other_are_not_left_behind(count: int, seed: int, is_warm: bool) -> None:
+@pytest.mark.parametrize("is_warm", [True, False])
+@pytest.mark.parametrize("count", [50, 75, 100, 150])
+def test_clients_that_come_back_one_after_the_other_are_not_left_behind(count: int, is_warm: bool) -> None:
     seconds = curve("straight")
+    profile = {rows: seconds[rows] for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
 
-    def run(policy: Policy) -> Report:
+    def run(policy: Policy, seed: int) -> Report:
         return Simulation(World(seconds, Workload("turns", count), seed=seed), policy).run(80 * count)
 
-    profile = {rows: seconds[rows] for rows in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
-    adaptive = run(Adaptive(256, profile if is_warm else None))
-    fixed = [run(Fixed(size, delay)) for size in (64, 128) for delay in (1e-3, 5e-3)]
+    rates, p99s = [], []
+    for seed in range(9):
+        ours = run(Adaptive(256, profile if is_warm else None), seed)
+        fixed = [run(Fixed(size, delay), seed) for size in (64, 128) for delay in (1e-3, 5e-3)]
+        rates.append(ours.throughput / max(each.throughput for each in fixed))
+        p99s.append(ours.p99 / min(each.p99 for each in fixed))
 
-    assert adaptive.throughput > 0.97 * max(each.throughput for each in fixed)
-    assert adaptive.p99 < 1.25 * min(each.p99 for each in fixed)
+    assert statistics.median(rates) > 0.98
+    assert statistics.median(p99s) < 1.0 and max(p99s) < 1.3
 
 
 @settings(deadline=None, max_examples=40)
