@@ -189,9 +189,9 @@ class Adaptive:
         self._plan = None
         self._is_late = batch.number == self._ahead_of
         took, behind = self._running.end(batch, now)
-        self.returns.rode = took
         if batch.stages is None:
             return
+        self.returns.rode = took
         if self.returns.is_overlapped:
             self._halves.ended(batch.rows, behind, now)
         self._lessons.add(Ended(batch.rows, batch.stages, took, behind, now))

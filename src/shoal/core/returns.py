@@ -165,6 +165,8 @@ class Returns:
         if self.is_overlapped or not self.due or self.due[-1].clients < MANY:
             return 0.0
         group, most = self.due[-1], SHARE * saved
+        if most < MIN_HOLD:
+            return 0.0
         until = min(group.flows_until(), group.last + most, group.since + LONGER * most)
         return until if until > now and group.rest() < most else 0.0
 
@@ -189,10 +191,11 @@ class Returns:
         both = before + riders
         if most or self.is_overlapped or self.strangers > RARE or not FEW * both <= before <= (1.0 - FEW) * both:
             return most or whole
-        took = self._comebacks.of(both, now)
+        took, longest = self._comebacks.of(both, now), SHARE * (apart - joint)
         if took is None:
             return whole
-        return whole or SHARE * (apart - joint) if apart > LASTING * (joint + took) else 0.0
+        pays = longest >= MIN_HOLD and apart > LASTING * (joint + took)
+        return whole or longest if pays else 0.0
 
     def _waits(self, apart: float, joint: float, riders: int) -> tuple[float, float]:
         """Seconds that pay to wait for all riders, and for most of them where that is better by far, else 0."""

@@ -782,6 +782,17 @@ def test_a_hold_goes_on_while_clients_come_back_one_after_the_other() -> None:
     assert server.decide() == Leave(100, "full")
 
 
+def test_those_who_are_just_coming_are_waited_for_although_a_busy_loop_looks_late() -> None:
+    server = hundred_on_their_way()
+    server.now += 0.001
+    for client in range(90):
+        server.now += 60e-6
+        server.arrive(client)
+
+    held = server.decide()
+    assert isinstance(held, Hold) and held.reason == "return"
+
+
 def test_a_hold_ends_once_they_come_no_more() -> None:
     server = hundred_on_their_way()
     server.now += 0.001

@@ -231,6 +231,23 @@ def test_many_who_ride_apart_meet_where_enough_is_gained_and_else_stay_apart() -
     assert meeting(joint=0.090, now=now) == returns.worth(0.100, 0.090, 50)
 
 
+def test_nothing_is_held_for_a_time_that_no_loop_can_tell() -> None:
+    returns = Returns()
+    now = 0.0
+    for _ in range(40):
+        now += 1e-6
+        for client in range(100):
+            returns.arrived(client, now, soon=0.01)
+        now += 0.001
+        answered(returns, range(100), now)
+    for client in range(50):
+        returns.arrived(client, now + 1e-6 * client, soon=0.01)
+
+    assert returns.flows_until(saved=0.001, now=now + 50e-6) > 0.0
+    assert returns.flows_until(saved=0.0001, now=now + 50e-6) == 0.0
+    assert returns.worth(0.0011, 0.0010, 50, 50, now) == 0.0
+
+
 @pytest.mark.parametrize(
     ("last", "is_overlapped", "seconds"), [(math.inf, False, 0.002), (0.006, False, 0.0), (math.inf, True, 0.0)]
 )
