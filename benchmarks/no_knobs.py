@@ -314,7 +314,7 @@ def main() -> None:
     parser.add_argument("--rates", type=float, nargs="*", help="open loops, shares of the capacity")
     parser.add_argument("--rounds", type=int, help="looks at each finalist, at least 3, as many at each copy")
     parser.add_argument("--copies", type=int, help="of each setting, looked at in turn")
-    parser.add_argument("--window", type=float, help="s of a look in the final")
+    parser.add_argument("--window", type=float, help="s of a look in the final, at the least")
     parser.add_argument("--processes", type=int, default=max(1, min(4, (os.cpu_count() or 2) // 4)), help="of the load")
     parser.add_argument("--patience", type=float, default=600.0, help="s to wait in all for a host busy with others")
     args = parser.parse_args()

@@ -11,7 +11,7 @@ from shoal.core.cost import key_of
 
 TICK: Final = 0.5e-3  # seconds a hold may end late on average: loops without a better timer count whole milliseconds
 STILL: Final = 0.25  # of the time for which clients have been coming back: after a pause this long they do no more
-LEAST: Final = 8  # rows of the smallest group whose comeback is remembered by its size
+MANY: Final = 8  # riders of whom some may be left behind, or come back one after the other
 LATELY: Final = 8  # groups over which the mean of a size is taken
 FORGOTTEN: Final = 600.0  # seconds after which what a size took is not known any more
 
@@ -58,7 +58,7 @@ class Comebacks:
     def note(self, group: Group, now: float) -> None:
         """Remember a group that is back, or of which some are not expected any more."""
         rows = round(group.clients * group.each)
-        if rows >= LEAST:
+        if rows >= MANY:
             self._sizes.setdefault(key_of(rows), Comeback()).note(group.last - group.since, now)
 
     def of(self, rows: int, now: float) -> float | None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Final, NamedTuple
 
-from shoal.core.comeback import TICK, Comebacks, Group
+from shoal.core.comeback import MANY, TICK, Comebacks, Group
 from shoal.core.request import Request, State
 
 HISTORY: Final = 32  # groups remembered
@@ -20,7 +20,6 @@ SINGLES: Final = 256  # returns of single clients remembered
 LATE: Final = 1e9  # seconds, in place of how long a group took of which some came back and others not in time
 MOST: Final = 0.8  # of the clients, for whom a hold may be at the least
 SHARES: Final = (MOST, 0.9, 0.95, 0.98)  # of the clients, for which a hold may be
-MANY: Final = 8  # riders of whom some may be left behind, or may come back one after the other
 CONNECTIONS: Final = 65_536  # connections remembered at most
 SILENCE: Final = 60.0  # seconds after which a silent connection may be forgotten
 SHARE: Final = 0.8  # of the server time a merge saves, the most a hold may last
