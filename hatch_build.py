@@ -19,9 +19,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 # it. A class that others inherit from is compiled together with all of them, or not at all.
 COMPILED: Final = {
     "core": (
-        "adaptive batch batcher ceiling choice cohort continuous cost cuts halves lessons levels line model order pace "
-        "plan poison policy preferred queue relay repository request returns running scheduler sequence slots source "
-        "spread triage turns volleys"
+        "adaptive batch batcher ceiling choice cohort comeback continuous cost cuts halves lessons levels line model "
+        "order pace plan poison policy preferred queue relay repository request returns rounds running scheduler "
+        "sequence slots source spread triage turns volleys"
     ),
     "": "alarm payload telemetry tensor",
     "embedded": "carried",

@@ -57,3 +57,23 @@ def test_no_compiled_module_has_structures_that_are_read_by_their_annotations() 
         if any(base.endswith("Struct") for base in bases)
     ]
     assert found == []
+
+
+def imports_of(file: Path) -> set[str]:
+    """Name the modules that a file imports when it runs; what only its types need does not count."""
+    tree = ast.parse(file.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    return {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def test_what_the_compiled_rules_are_made_of_is_compiled_with_them() -> None:
+    missing = {
+        f"{module} imports {used}"
+        for module in MODULES
+        if module.startswith("shoal.core.")
+        for used in imports_of(SOURCES / f"{module.replace('.', '/')}.py")
+        if used.startswith("shoal.core.") and used not in MODULES
+    }
+    assert missing == set()
