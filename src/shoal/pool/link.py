@@ -14,7 +14,7 @@ from shoal.core.scheduler import Scheduler
 from shoal.errors import HandlerFailed, InvalidInput, ProtocolError, ServingError
 from shoal.payload import Buffer, Result
 from shoal.pool.errands import Errands
-from shoal.wire.channel import FrameReader, frame
+from shoal.wire.channel import JOIN_BELOW, FrameReader, frame
 from shoal.wire.messages import (
     VERSION,
     Answered,
@@ -47,7 +47,6 @@ BUFFERS: Final = (bytes, bytearray, memoryview)
 # costs less than its next batch leaving half full.
 MANY: Final = 16  # requests
 CHEAP: Final = 0.3e-3  # seconds in the worker
-JOIN_BELOW: Final = 64 * 1024  # bytes of data that are cheaper copied once than gathered
 
 
 class LinkedInstance:
@@ -113,6 +112,9 @@ class WorkerLink(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Cut messages out of the stream and act on each."""
         try:
+            if (whole := self._reader.take_whole(data)) is not None:  # as most come
+                self._hear(decode_report(whole[0]), whole[1])
+                return
             for message, body in self._reader.feed(data):
                 self._hear(decode_report(message), body)
         except (ProtocolError, msgspec.MsgspecError) as error:
@@ -227,7 +229,7 @@ class WorkerLink(asyncio.Protocol):
         self,
         number: int,
         stages: tuple[float, float, float],
-        outcomes: Iterator[tuple[int, Outcome, bool]],
+        outcomes: Iterable[tuple[int, Outcome, bool]],
         failure: Failure | None,
     ) -> None:
         if failure is not None and self._is_lost(number, failure):
@@ -286,10 +288,15 @@ def error_of(failure: Failure | None) -> ServingError:
     return HandlerFailed(failure.message, status=failure.status or None, traceback=failure.traceback)
 
 
-def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Iterator[tuple[int, Outcome, bool]]:
-    start = 0
+def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Iterable[tuple[int, Outcome, bool]]:
     data: bytes | memoryview = bytes(body) if len(body) < JOIN_BELOW else body
-    types = content_types * len(sizes) if len(content_types) == 1 else content_types
+    if len(sizes) == 1:
+        return [(0, Result(data[: sizes[0]], content_types[0]), True)]
+    return _cut(sizes, content_types * len(sizes) if len(content_types) == 1 else content_types, data)
+
+
+def _cut(sizes: list[int], types: list[str], data: bytes | memoryview) -> Iterator[tuple[int, Outcome, bool]]:
+    start = 0
     for index, size in enumerate(sizes):
         end = start + size
         yield index, Result(data[start:end], types[index]), True

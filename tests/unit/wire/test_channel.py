@@ -56,6 +56,29 @@ def test_a_reader_is_inside_a_frame_from_its_first_byte_to_its_last(data: bytes,
     assert not reader.is_inside_frame
 
 
+@given(frames=FRAMES.filter(bool), begun=st.sampled_from([0, 0, 5]), short=st.sampled_from([0, 0, 1, 30]))
+def test_only_a_frame_that_is_whole_and_alone_is_taken_at_once(
+    frames: list[tuple[int, list[bytes]]], begun: int, short: int
+) -> None:
+    reader = FrameReader()
+    stream = stream_of(frames)
+    list(reader.feed(stream[:begun]))  # less than a head
+    piece = stream[begun : max(begun, len(stream) - short)]
+    taken = reader.take_whole(piece)
+
+    if not begun and not short:
+        assert (taken is not None) == (len(frames) == 1)
+    elif len(frames) == 1:
+        assert taken is None
+    if taken is None:  # and nothing of it: it is fed
+        rest = [*reader.feed(piece), *reader.feed(stream[begun + len(piece) :])]
+        assert [bytes(data) for _, data in rest] == [b"".join(data) for _, data in frames]
+    else:
+        (fed,) = FrameReader().feed(stream)
+        assert [bytes(part) for part in taken] == [bytes(part) for part in fed]
+        assert not reader.is_inside_frame
+
+
 def test_a_frame_is_valid_while_it_is_held() -> None:
     reader = FrameReader()
     whole = b"".join(frame(Stop(), [b"first"]))
@@ -81,6 +104,8 @@ def test_an_oversize_frame_is_refused_before_anything_is_kept_for_it(sizes: tupl
     with pytest.raises(ProtocolError, match="over the limit"):
         for piece in (head[:5], head[5:]) if is_cut else (head,):
             list(reader.feed(piece))
+    with pytest.raises(ProtocolError, match="over the limit"):
+        FrameReader(max_message=100, max_data=1000).take_whole(head)
 
 
 def test_a_frame_as_large_as_is_allowed_is_taken() -> None:
