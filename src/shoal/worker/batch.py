@@ -113,19 +113,22 @@ class Batch:
         sizes: list[int] = []
         types: list[str] = []
         bodies: list[Any] = []
+        largest = 0
         for outcome in self.outcomes:
             if type(outcome) is not tuple:
                 return False
             body, content_type, said = outcome
             if said is not None and (said.status != 200 or said.reason or said.headers):
                 return False
-            sizes.append(len(body))
+            size = len(body)
+            largest = size if size > largest else largest
+            sizes.append(size)
             types.append(content_type)
             bodies.append(body)
         if types and types[0] and types.count(types[0]) == len(types):
             types = types[:1]
         offsets: list[int] = []
-        if max(sizes, default=0) >= LARGE:
+        if largest >= LARGE:
             offsets, bodies = outlet.put(bodies)
         self.sender.send(Answered(self.number, sizes, types, stages, offsets), bodies)
         return True
@@ -192,6 +195,8 @@ class Slice:
         """Take exceptions out of a list of one value per request, and with them the requests they end."""
         if type(values) not in (list, tuple) or len(values) != len(self.places):
             return values
+        if len(values) == 1 and not isinstance(values[0], BaseException):  # nothing to look for
+            return values
         failed = [index for index, value in enumerate(values) if isinstance(value, BaseException)]
         if not failed:
             return values
@@ -256,7 +261,7 @@ def answer_of(whole: Whole) -> Answer:
 
 def rows_of(result: Any, count: int, where: str) -> list[Any] | tuple[Any, ...]:
     """A stage's result as one value per request; HandlerFailed, saying what it gave instead, if it is not that."""
-    if not isinstance(result, list | tuple):
+    if not isinstance(result, (list, tuple)):
         if not getattr(result, "ndim", 0) or not hasattr(result, "__iter__"):
             raise HandlerFailed(
                 f"handler {where} gave {_what(result)}; it must give a list with one result per request"

@@ -123,7 +123,7 @@ def form_of(content_type: str) -> Form:
 
 def write(value: Any) -> tuple[Buffer | Laid, str]:
     """The bytes of a result and their content type; HandlerFailed for what cannot be said."""
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, (bytes, bytearray)):
         return value, BYTES_TYPE
     if type(value) is Written:
         return value.body, value.content_type

@@ -161,7 +161,10 @@ class Threaded:
             cut = hop.get()
             try:
                 if cut is not None:
-                    self._pass(cut, column)
+                    try:
+                        self._pass(cut, column)
+                    finally:
+                        self._program.context.leave()  # nothing of it stays in memory
                     if self._lead is not None and self._lead.may_ask and not self._inside and column == self._home:
                         self._lead.ask()
                 elif self._lead is not None:
@@ -174,20 +177,28 @@ class Threaded:
 
         A gate before that stage's was passed when the slice was submitted.
         """
-        stages = self._program.stages
+        program = self._program
+        stages = program.stages
         column, last = cut.column, len(stages) - 1
+        at_hand: Requests | None = None
         while True:
-            gate = self._gates[column]
+            stage, gate = stages[column], self._gates[column]
             if column >= own:
                 gate.enter()
             try:
-                self._run(cut, stages[column : column + 1], self._program, self._arena, nothing_to_poll)
+                if not self._home:
+                    self._run(cut, stages, program, self._arena, nothing_to_poll)
+                else:
+                    at_hand = _step(cut, stage, program, self._arena, nothing_to_poll, at_hand)
+                    if cut.later is not None:
+                        program.context.leave()
+                        cut.later(cut, stage)
             finally:
                 gate.leave()
             if cut.later is not None:
                 return  # it leaves with its last answer
             if column == last:
-                self._tail = cut.seconds[COLUMNS[stages[last].name]]
+                self._tail = cut.seconds[COLUMNS[stage.name]]
             if column == last or not cut.places:
                 self._leave(cut)
                 return
@@ -297,25 +308,32 @@ def _run(
     cut: Slice, stages: Sequence[Stage], program: Program, arena: ArenaReader | None, poll: Poll, *, may_wait: bool
 ) -> bool:
     """Run these stages; False: the next would wait, which this thread may not."""
-    started = perf_counter()
     at_hand: Requests | None = None
     for stage in stages:
         if not may_wait and stage.would_wait is not None and stage.would_wait(cut.data):
             program.context.leave()
             return False
-        try:
-            at_hand = _run_stage(cut, stage, program, arena, poll, at_hand)
-        except BaseException as error:  # SystemExit too: user code does not end the worker
-            cut.fail(error, stage.label)
-        ended = perf_counter()
-        cut.spend(stage, ended - started)
-        started = ended
+        at_hand = _step(cut, stage, program, arena, poll, at_hand)
         if cut.later is not None or not cut.places:
             break
     program.context.leave()
     if cut.later is not None:
         cut.later(cut, stage)
     return True
+
+
+def _step(
+    cut: Slice, stage: Stage, program: Program, arena: ArenaReader | None, poll: Poll, at_hand: Requests | None
+) -> Requests | None:
+    """Run one stage and note its time; gives what the context speaks of now, which was `at_hand` before."""
+    started = perf_counter()
+    try:
+        at_hand = _run_stage(cut, stage, program, arena, poll, at_hand)
+    except BaseException as error:  # SystemExit too: user code does not end the worker
+        cut.fail(error, stage.label)
+        at_hand = None  # it may have changed before
+    cut.spend(stage, perf_counter() - started)
+    return at_hand
 
 
 def apart(cut: Slice) -> list[Slice]:

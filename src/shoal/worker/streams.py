@@ -19,7 +19,7 @@ _log = logging.getLogger("shoal.worker")
 
 def is_stream(result: Any) -> bool:
     """Whether a stage's result comes in pieces."""
-    if isinstance(result, list | tuple):
+    if isinstance(result, (list, tuple)):
         return GeneratorType in map(type, result)
     return isinstance(result, GeneratorType)
 

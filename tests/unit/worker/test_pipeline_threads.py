@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.config.model import MicroBatching
 from shoal.wire.messages import Failure
+from shoal.worker.handler import Context
 from shoal.worker.pipeline import BRIEF, FEW, Threaded
 from tests.unit.worker.making import STAGES, Doubler, Listener, batch, messages, nothing, program, staged
 
@@ -37,6 +38,53 @@ def test_preprocessing_overlaps_inference_of_the_batch_before() -> None:
     listener.wait(2)
     assert listener.results(1, 1) == [b"first"]
     assert listener.results(2, 1) == [b"second"]
+
+
+def test_the_context_speaks_of_who_is_left_in_every_stage_and_then_of_nobody() -> None:
+    seen: list[tuple[str, str, list[str]]] = []
+
+    class Asking(Doubler):
+        def initialize(self, context: Context) -> None:
+            self.context = context
+
+        def note(self, stage: str) -> None:
+            seen.append((stage, threading.current_thread().name, list(self.context.request_ids.values())))
+
+        def decode(self, item: Any) -> int:
+            self.note("decode")
+            return super().decode(item)
+
+        def inference(self, data: list[int]) -> list[int]:
+            self.note("inference")
+            return super().inference(data)
+
+        def encode(self, output: int) -> str:
+            self.note("encode")
+            return super().encode(output)
+
+    made = program(Asking())
+    listener, is_done = Listener(), threading.Event()
+    pipeline = Threaded(made, MicroBatching(), None, lambda batch: is_done.set())
+    pipeline.start()
+    for number in (1, 2):  # the second stays on one thread: how long the last stage takes is known
+        is_done.clear()
+        seen.clear()
+        pipeline.submit(batch(number, [b"bad", b"4"], listener))
+        assert is_done.wait(20)
+        listener.wait()
+        both = [f"{number}-0", f"{number}-1"]
+        assert [(stage, ids) for stage, _, ids in seen] == [
+            ("decode", both),
+            ("decode", both),
+            ("inference", both[1:]),
+            ("encode", both[1:]),
+        ]
+    assert {thread for _, thread, _ in seen} == {"inference-0"}
+    assert isinstance(made.context, Context)
+    until = time.monotonic() + 20
+    while len(made.context.requests) and time.monotonic() < until:
+        time.sleep(0.001)
+    assert len(made.context.requests) == 0
 
 
 def test_a_failing_slice_fails_only_its_own_items() -> None:
