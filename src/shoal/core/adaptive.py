@@ -34,7 +34,7 @@ from shoal.core.cuts import GAP, even_share, oldest_first
 from shoal.core.halves import Halves, at_most
 from shoal.core.lessons import Ended, Lessons
 from shoal.core.plan import Plan
-from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Refuse
+from shoal.core.policy import ALONE, Decision, Fleet, Hold, Lane, Leave, Refuse
 from shoal.core.request import Request
 from shoal.core.returns import MIN_HOLD, Returns
 from shoal.core.running import Running
@@ -129,7 +129,7 @@ class Adaptive:
                     return Hold(plan.until, plan.reason)
                 reason = "full" if rows >= plan.size else plan.reason + "-over"
         if rows == 1:
-            return Leave(1, reason)
+            return ALONE if reason == ALONE.reason else Leave(1, reason)
         if self._is_single_wanted(lane, now):
             return self._try(1)
         if fleet.size > 1 or now <= self._last_deadline:

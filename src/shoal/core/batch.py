@@ -1,19 +1,20 @@
 """Batch: requests executed together, made once, never grown after. It hands each request its own outcome."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from shoal.core.request import QUEUED, RUNNING, Outcome, Request, State
 from shoal.errors import ServingError
 
 
-@dataclass(slots=True)
 class Stages:
     """Seconds a worker spent on a batch, stage by stage."""
 
-    preprocess: float = 0.0
-    inference: float = 0.0
-    postprocess: float = 0.0
+    __slots__ = ("inference", "postprocess", "preprocess")
+
+    def __init__(self, preprocess: float = 0.0, inference: float = 0.0, postprocess: float = 0.0) -> None:
+        self.preprocess = preprocess
+        self.inference = inference
+        self.postprocess = postprocess
 
 
 class Batch:

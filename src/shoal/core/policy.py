@@ -21,6 +21,9 @@ class Leave:
     reason: str
 
 
+ALONE: Final = Leave(1, "idle")  # made once: so the batch of a lone request leaves
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Wait for company until then at the latest; ask again on every arrival."""

@@ -178,6 +178,10 @@ class RequestQueue:
     def expired(self, now: float) -> Iterable[Request]:
         """Give the waiting requests whose deadline has passed; the caller ends and forgets each."""
         heap = self._deadlines
+        return self._passed(now) if heap and heap[0][0] <= now else ()
+
+    def _passed(self, now: float) -> Iterator[Request]:
+        heap = self._deadlines
         while heap and heap[0][0] <= now:
             request = heapq.heappop(heap)[2]
             if request.state is QUEUED:

@@ -150,7 +150,10 @@ class Returns:
 
     def expected(self) -> int:
         """Rows that are due."""
-        return round(sum(group.missing * group.each for group in self.due))
+        rows = 0.0
+        for group in self.due:
+            rows += group.missing * group.each
+        return round(rows)
 
     def are_many_missing(self, rows: int) -> bool:
         """Whether of those who are due back more are missing, where `rows` have come, than a hold for most leaves."""

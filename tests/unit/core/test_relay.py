@@ -44,12 +44,13 @@ def test_a_request_is_begun_at_once_and_answered() -> None:
     ways.relay.offer(request, 1.0)
     assert (ways.relay.running, ways.relay.is_idle, request.state) == (1, False, State.RUNNING)
     ways.clock.time = 3.0
-    ways.tells[0](Result(b"yes"), True, Stages(1, 2, 3))
+    stages = Stages(1, 2, 3)
+    ways.tells[0](Result(b"yes"), True, stages)
 
     assert request.ear.bodies == [b"yes"]
     assert request.block.released == 1
     assert ways.relay.is_idle
-    assert seen == [(1, Stages(1, 2, 3), 3.0)]
+    assert seen == [(1, stages, 3.0)]
     assert (ways.stats.answered, ways.stats.failed) == (1, 0)
 
 
