@@ -13,6 +13,10 @@ class InvalidInput(ServingError):
     """What the client sent cannot be understood; it says what was wrong and what would be right."""
 
 
+class Unreadable(InvalidInput):
+    """An item that `decode` could not read; its cause is what was raised."""
+
+
 class TooLarge(InvalidInput):
     """What the client sent is over a limit."""
 

@@ -8,9 +8,8 @@ import traceback
 from types import TracebackType
 from typing import Final
 
-from shoal.errors import HandlerFailed, InvalidInput
+from shoal.errors import HandlerFailed, InvalidInput, Unreadable
 from shoal.wire.messages import Failure
-from shoal.worker.handler import Unreadable
 
 OUT_OF_RESOURCES = 507
 OURS: Final = "shoal.worker."  # begins the names of the modules that users' code is called from

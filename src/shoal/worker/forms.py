@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from shoal.errors import LoadFailed
-from shoal.worker.handler import Context, Handler, decode_each, encode_each
+from shoal.worker.each import decode_each, encode_each
+from shoal.worker.handler import Context, Handler
 from shoal.worker.items import read_native, read_rows, read_views
 from shoal.worker.program import Program, Stage
 

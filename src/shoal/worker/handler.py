@@ -4,17 +4,15 @@ A context lives as long as its worker, so a handler may keep it and hang its own
 requests is always about the batch that the calling thread works on: stages of several batches may run at once.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from shoal.config.model import ModelConfig
-from shoal.errors import InvalidInput
 from shoal.version import __version__
 from shoal.wire.messages import Item
+from shoal.worker.each import decode_each, encode_each
 from shoal.worker.requests import Requests
-
-UNREADABLE = (ValueError, TypeError, LookupError, OSError, EOFError, SyntaxError)  # UnicodeError is a ValueError
 
 
 class Handler:
@@ -45,36 +43,6 @@ class Handler:
     def encode(self, output: Any) -> Any:
         """Turn one output into a result: bytes, str, or anything JSON can say."""
         return output
-
-
-class Unreadable(InvalidInput):
-    """An item that `decode` could not read; its cause is what was raised."""
-
-
-def decode_each(decode: Callable[[Any], Any], data: Iterable[Any]) -> list[Any]:
-    """Decode item by item; an item that cannot be read is replaced by its error."""
-    decoded = []
-    for item in data:
-        try:
-            decoded.append(decode(item))
-        except UNREADABLE as error:
-            unreadable = Unreadable(f"the input could not be read: {type(error).__name__}: {error}")
-            unreadable.__cause__ = error
-            decoded.append(unreadable)
-        except Exception as error:
-            decoded.append(error)
-    return decoded
-
-
-def encode_each(encode: Callable[[Any], Any], data: Iterable[Any]) -> list[Any]:
-    """Encode output by output; one that cannot be encoded is replaced by its error."""
-    encoded = []
-    for output in data:
-        try:
-            encoded.append(encode(output))
-        except Exception as error:
-            encoded.append(error)
-    return encoded
 
 
 class RequestView:

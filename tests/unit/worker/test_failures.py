@@ -6,8 +6,8 @@ import pytest
 
 from shoal.errors import HandlerFailed, InvalidInput
 from shoal.wire.messages import Failure
+from shoal.worker.each import decode_each
 from shoal.worker.failures import failure
-from shoal.worker.handler import decode_each
 from tests.unit.worker.making import failing
 
 

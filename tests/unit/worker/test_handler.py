@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from shoal.config.model import Batching
-from shoal.errors import InvalidInput
+from shoal.errors import InvalidInput, Unreadable
 from shoal.wire.messages import Item
-from shoal.worker.handler import Context, Handler, RequestView, Unreadable, gpu_id
+from shoal.worker.handler import Context, Handler, RequestView, gpu_id
 from shoal.worker.requests import Requests
 from tests.unit.worker.making import config, context, nothing
 
