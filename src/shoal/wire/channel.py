@@ -16,7 +16,7 @@ from shoal.payload import Buffer
 from shoal.wire.messages import encode
 
 HEAD: Final = struct.Struct("<IQ")
-HEAD_SIZE: Final = 12
+HEAD_SIZE: Final = 12  # of HEAD: the compiler does not see its `size`
 MAX_MESSAGE: Final = 64 * 2**20
 MAX_DATA: Final = 4 * 2**30
 READ_SIZE: Final = 120 * 1024  # from 128 KiB on, malloc may map memory anew for every read

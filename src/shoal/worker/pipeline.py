@@ -331,7 +331,6 @@ def _step(
         at_hand = _run_stage(cut, stage, program, arena, poll, at_hand)
     except BaseException as error:  # SystemExit too: user code does not end the worker
         cut.fail(error, stage.label)
-        at_hand = None  # it may have changed before
     cut.spend(stage, perf_counter() - started)
     return at_hand
 
