@@ -28,6 +28,7 @@ from shoal.errors import (
     TooLarge,
     Unauthorised,
     Unavailable,
+    Unreadable,
     VersionNotFound,
     Withdrawn,
     WorkerDied,
@@ -48,6 +49,7 @@ from shoal.frontend.status import (
 
 CASES = [
     (InvalidInput("x"), 400, "BadRequestException"),
+    (Unreadable("x"), 400, "BadRequestException"),
     (ConfigError("x"), 400, "BadRequestException"),
     (TooLarge("x"), 413, "PayloadTooLargeException"),
     (Poisoned("x"), 422, "PoisonedContentException"),
