@@ -266,7 +266,7 @@ class Prediction:
         assert batch is not None
         kind = result.content_type
         head = b"%bx-request-id: %b\r\nServer-Timing: queue;dur=%.3f, %b\r\n%b" % (
-            (CONTENT_TYPES.get(kind) or header_line("Content-Type", kind)) if kind else b"",
+            (CONTENT_TYPES.get(kind) or _type_line(kind)) if kind else b"",
             self._id,
             1000 * (request.batched - request.arrived),
             batch.note or note_of(batch),
@@ -275,7 +275,14 @@ class Prediction:
         return _with_own(head, [header_line(*pair) for pair in result.headers]) if result.headers else head
 
 
-CONTENT_TYPES: Final = {"application/json": JSON}  # those that need no check
+CONTENT_TYPES: Final = {"application/json": JSON}  # the lines of those that were written before
+
+
+def _type_line(kind: str) -> bytes:
+    line = header_line("Content-Type", kind)
+    if len(CONTENT_TYPES) < MOST_TYPES:  # a handler may make up as many as it likes
+        CONTENT_TYPES[kind] = line
+    return line
 
 
 def _with_own(head: bytes, own: list[bytes]) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -183,7 +183,7 @@ class WorkerLink(asyncio.Protocol):
                     if piece.failure is not None:
                         self._is_lost(number, piece.failure)
             case Ended(number, stages, failure):
-                self._finish(number, stages, iter(()), failure)
+                self._finish(number, stages, (), failure)
             case Begun(number):
                 self._begin(number)
             case Hello(version, pid):
@@ -229,15 +229,18 @@ class WorkerLink(asyncio.Protocol):
         self,
         number: int,
         stages: tuple[float, float, float],
-        outcomes: Iterable[tuple[int, Outcome, bool]],
+        outcomes: Sequence[Outcome],
         failure: Failure | None,
     ) -> None:
         if failure is not None and self._is_lost(number, failure):
             return
-        held = self.running.pop(number, None)
+        held = self.running.get(number)
         if held is None:
             raise ProtocolError(f"an end for batch {number}, which this worker does not hold")
         instance, batch, _ = held
+        if len(outcomes) > len(batch):
+            raise ProtocolError(f"{len(outcomes)} answers for the {len(batch)} requests of batch {number}")
+        del self.running[number]
         self.answered += len(batch)
         batch.stages = Stages(*stages)
         now = self._clock.now()
@@ -273,10 +276,9 @@ class WorkerLink(asyncio.Protocol):
         self._scheduler.closed(batch, now, lambda: error_of(failure), out_of_memory=is_short)
 
 
-def _hand_out(batch: Batch, outcomes: Iterable[tuple[int, Outcome, bool]], now: float) -> None:
-    requests = batch.requests
-    for index, outcome, is_last in outcomes:
-        requests[index].answer(outcome, is_last, now)
+def _hand_out(batch: Batch, outcomes: Sequence[Outcome], now: float) -> None:
+    for request, outcome in zip(batch.requests, outcomes, strict=False):  # whoever got none fails as the batch closes
+        request.answer(outcome, True, now)
 
 
 def error_of(failure: Failure | None) -> ServingError:
@@ -288,24 +290,22 @@ def error_of(failure: Failure | None) -> ServingError:
     return HandlerFailed(failure.message, status=failure.status or None, traceback=failure.traceback)
 
 
-def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Iterable[tuple[int, Outcome, bool]]:
+def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Sequence[Outcome]:
     data: bytes | memoryview = bytes(body) if len(body) < JOIN_BELOW else body
-    if len(sizes) == 1:
-        return [(0, Result(data[: sizes[0]], content_types[0]), True)]
-    return _cut(sizes, content_types * len(sizes) if len(content_types) == 1 else content_types, data)
-
-
-def _cut(sizes: list[int], types: list[str], data: bytes | memoryview) -> Iterator[tuple[int, Outcome, bool]]:
-    start = 0
-    for index, size in enumerate(sizes):
+    types = content_types * len(sizes) if len(content_types) == 1 else content_types
+    if len(types) != len(sizes):
+        raise ProtocolError(f"{len(sizes)} answers came with {len(types)} content types")
+    results, start = [], 0
+    for size, kind in zip(sizes, types, strict=True):
         end = start + size
-        yield index, Result(data[start:end], types[index]), True
+        results.append(Result(data[start:end], kind))
         start = end
+    return results
 
 
-def _laid(report: Answered, body: memoryview, tray: Tray | None) -> Iterator[tuple[int, Outcome, bool]]:
+def _laid(report: Answered, body: memoryview, tray: Tray | None) -> Sequence[Outcome]:
     """Give answers some of which lie in the worker's tray; ProtocolError before the first where they cannot."""
-    found: list[tuple[int, Outcome, bool]] = []
+    found: list[Outcome] = []
     sizes, types, offsets, start = report.sizes, report.content_types, report.offsets, 0
     if tray is None or len(offsets) != len(sizes):
         raise ProtocolError(f"{len(sizes)} answers came with {len(offsets)} places in memory")
@@ -317,8 +317,8 @@ def _laid(report: Answered, body: memoryview, tray: Tray | None) -> Iterator[tup
         else:
             data = memoryview(bytes(body[start : start + size]))
             start += size
-        found.append((index, Result(data, types[index]), True))
-    return iter(found)
+        found.append(Result(data, types[index]))
+    return found
 
 
 def _pieces(pieces: list[Piece], body: memoryview) -> Iterator[tuple[int, Outcome, bool]]:

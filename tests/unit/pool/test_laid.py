@@ -73,6 +73,22 @@ async def test_a_worker_that_names_a_place_outside_is_cut_off_and_its_batch_is_s
     assert asked.ear.heard == []
 
 
+@pytest.mark.parametrize(
+    ("sizes", "types"), [([1, 1], ["t/x"]), ([1, 1], ["t/x", "t/x"]), ([1], ["t/x", "t/x"]), ([1], [])]
+)
+def test_a_worker_that_answers_more_than_it_was_asked_is_cut_off_too(sizes: list[int], types: list[str]) -> None:
+    @within
+    async def story(wired: Wired) -> None:
+        _, sent = with_tray(wired)
+        asked = wired.ask()
+        wired.hear(Answered(1, sizes, types, STAGES), b"xy")
+        assert sent.is_cut
+        assert list(wired.link.running) == [1]
+        assert asked.ear.heard == []
+
+    story()
+
+
 @pytest.mark.parametrize("offsets", [[0, 0], []])
 def test_places_that_are_not_as_many_as_answers_are_no_message(offsets: list[int]) -> None:
     @within

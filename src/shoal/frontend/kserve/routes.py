@@ -52,6 +52,8 @@ class Routes:
             if not self._access.is_restricted or self._may(exchange, "inference"):
                 self._infer.begin(exchange, plan)
             return True
+        if exchange.target.startswith(b"/") and not exchange.target.startswith(b"/v2"):
+            return False
         path = exchange.path
         if path != b"/v2" and not path.startswith(b"/v2/"):
             return False
