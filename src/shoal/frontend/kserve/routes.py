@@ -47,22 +47,23 @@ class Routes:
 
     def take(self, exchange: Exchange) -> bool:
         """Answer if the target is one of ours."""
-        plan = self._targets.get(exchange.target) if self._seen == self._desk.repository.changes else None
+        target = exchange.target
+        if target[:3] != b"/v2" and target[:1] == b"/":
+            return False  # what is written with its scheme and host is looked at below
+        plan = self._targets.get(target) if self._seen == self._desk.repository.changes else None
         if plan is not None and exchange.method == "POST" and plan.model.life is Life.READY:
             if not self._access.is_restricted or self._may(exchange, "inference"):
                 self._infer.begin(exchange, plan)
             return True
-        if exchange.target.startswith(b"/") and not exchange.target.startswith(b"/v2"):
-            return False
         path = exchange.path
         if path != b"/v2" and not path.startswith(b"/v2/"):
             return False
         segments = [unquote(segment) for segment in path.decode("ascii", "replace").split("/")[2:]]
         try:
-            target = self._target(segments)
-            if target is None:
+            found = self._target(segments)
+            if found is None:
                 return _say(exchange, 404, error_body("Not Found"))
-            group, actions = target
+            group, actions = found
             action = actions.get(exchange.method)
             if action is None:
                 return _say(exchange, 405, error_body("Method Not Allowed"), allowed=actions)
