@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.report import OUT, machine, table, write
-from shoal.version import __version__
+from benchmarks.report import OUT, machine, ours, table, write
 
 ADAPTIVE = "adaptive"
 WORST = 1e4  # times worse than the best: a setting that cannot follow the load
@@ -115,7 +114,7 @@ def keep(name: str, title: str, found: Sequence[Found], capacity: float, rounds:
         "title": title,
         "machine": machine(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-        "shoal": __version__,
+        "shoal": ours(),
         "command": command,
         "capacity": capacity,
         "loads": [
@@ -143,7 +142,7 @@ def as_markdown(title: str, found: Sequence[Found], capacity: float, rounds: int
         f"{title}; {len(found[0].searched)} fixed settings, capacity {capacity:,.0f} answers/s. "
         f"Medians of {rounds} rounds in turn; in brackets the least and the most of them. "
         "A setting is batch size/delay in ms.",
-        f"{machine()}; shoal {__version__}; {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}; `{command}`",
+        f"{machine()}; {ours()}; {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}; `{command}`",
         "",
         f"Worst throughput: {slow.throughput_ratio:.3f} of the best fixed setting ({slow.load}). "
         f"Worst p99: {late.p99_ratio:.3f} ({late.load}). Copies of the best setting differ by "

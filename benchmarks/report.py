@@ -28,10 +28,14 @@ def machine() -> str:
     )
 
 
+def ours() -> str:
+    """Say which version of Shoal is imported here, and which build of it."""
+    return f"shoal {__version__}{' (compiled)' if is_compiled() else ''}"
+
+
 def about(title: str, *packages: str) -> str:
     """Say what was measured, where, when, and with which versions."""
-    shoal = f"shoal {__version__}{' (compiled)' if is_compiled() else ''}"
-    versions = ", ".join([shoal, *(f"{name} {version(name)}" for name in packages)])
+    versions = ", ".join([ours(), *(f"{name} {version(name)}" for name in packages)])
     return f"{title}: {machine()}; {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}; {versions}.\n"
 
 

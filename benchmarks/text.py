@@ -19,9 +19,8 @@ from typing import Any
 
 from benchmarks.curves import Panel
 from benchmarks.gpu import hardware
-from benchmarks.report import spread, table, write
+from benchmarks.report import ours, spread, table, write
 from benchmarks.serving import ROOT, bench, free_port, say, started
-from shoal.version import __version__
 
 ROWS, MOST = 2, 8  # of a request, and of a batch
 CONFIGURATIONS = {  # by the model's name: what the tables call it, instances, and its scheduler
@@ -39,7 +38,7 @@ def run(asked: argparse.Namespace, name: str, command: str) -> bool:
     is_gpu = asked.device == "cuda"
     data: dict[str, Any] = {
         "machine": hardware(),
-        "versions": f"shoal {__version__}",
+        "versions": ours(),
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "command": command,
         "seed": "003",

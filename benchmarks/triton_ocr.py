@@ -22,9 +22,8 @@ from pathlib import Path
 
 from benchmarks import perf_analyzer
 from benchmarks.perf_analyzer import Level
-from benchmarks.report import machine, table, write
+from benchmarks.report import machine, ours, table, write
 from benchmarks.serving import logged
-from shoal.version import __version__
 
 WHEEL = "rapidocr-onnxruntime==1.4.4"
 MODEL = "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"
@@ -70,7 +69,7 @@ def main() -> None:
     about = {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "machine": machine(),
-        "versions": f"shoal {__version__}, onnxruntime {version('onnxruntime')}, perf_analyzer {perf_analyzer.RELEASE}",
+        "versions": f"{ours()}, onnxruntime {version('onnxruntime')}, perf_analyzer {perf_analyzer.RELEASE}",
         "command": " ".join(["perf_analyzer", *options(given, "<address>")]),
     }
     data = {title: [{"load": level.load, **level.values} for level in levels] for title, levels in found.items()}
