@@ -23,7 +23,8 @@ from shoal.payload import Headers, Part, Payload, Result
 
 log = logging.getLogger("shoal.inference")
 MOST_ROUTES: Final = 1024  # targets remembered
-MOST_TYPES: Final = 256  # content types remembered
+MOST_TYPES: Final = 256  # content types remembered,
+LONGEST_TYPE: Final = 256  # and bytes of the lines that answers have of them
 MOST_BEHIND: Final = 8 * 2**20  # bytes of a stream kept for a client that does not read
 METHODS: Final = b"Allow: GET, HEAD, POST, PUT, DELETE, OPTIONS\r\n"
 FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"connection"})  # no handler's business
@@ -280,7 +281,7 @@ CONTENT_TYPES: Final = {"application/json": JSON}  # the lines of those that wer
 
 def _type_line(kind: str) -> bytes:
     line = header_line("Content-Type", kind)
-    if len(CONTENT_TYPES) < MOST_TYPES:  # a handler may make up as many as it likes
+    if len(CONTENT_TYPES) < MOST_TYPES and len(line) <= LONGEST_TYPE:  # a handler may make up what it likes
         CONTENT_TYPES[kind] = line
     return line
 

@@ -7,6 +7,7 @@ import pytest
 
 from shoal.core.request import Request
 from shoal.errors import HandlerFailed, QueueFull, WorkerDied
+from shoal.frontend import mms
 from shoal.frontend.mms import MOST_ROUTES
 from shoal.frontend.tokens import Tokens
 from shoal.payload import Part, Result
@@ -74,6 +75,18 @@ def test_a_request_without_a_body_has_a_length_to_its_handler() -> None:
     assert (b"content-length", b"0") in desk.asked().payload.headers
     desk.ask("/predictions/m", method="GET", headers={"Content-Length": "0"})
     assert (b"content-length", b"0") not in desk.asked().payload.headers
+
+
+def test_answers_have_the_content_type_they_were_given_and_only_so_many_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mms, "CONTENT_TYPES", remembered := {"application/json": b"Content-Type: application/json\r\n"})
+    desk = desk_with()
+    for kind in ["a/b", "a/b", "a/" + 300 * "b", *(f"c/{number}" for number in range(300)), "a/b", "c/299"]:
+        answer = desk.ask("/predictions/m", Result(b"x", kind), body=b"x", content_type="text/plain")
+        assert answer.headers["content-type"] == kind
+    assert len(remembered) == mms.MOST_TYPES
+    assert all(len(line) <= mms.LONGEST_TYPE for line in remembered.values())
 
 
 def test_a_remembered_target_is_forgotten_when_the_models_change() -> None:
