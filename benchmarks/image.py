@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.load import closed_loop
-from benchmarks.models_image import PEERS, body_file
+from benchmarks.models_image import PEERS, STAMPED, body_file
 from benchmarks.report import OUT, machine, plot_bars, table, write
-from benchmarks.serving import ROOT, Address, shoal
+from benchmarks.serving import ROOT, Address
+from benchmarks.serving import serving as started
 
 HARNESS = ROOT / "benchmarks" / "peers"
 OTHERS = "mosec,litserve,torchserve,mms,bentoml,ray,mlserver,triton,pytriton"
@@ -41,14 +42,18 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THRE
 
 @contextmanager
 def serving(name: str) -> Iterator[Address]:
-    """Shoal with one of the models and no setting but the largest batch that the other servers have too."""
-    model = f'path = "{ROOT}/src/shoal/demo/bees.py"'
+    """Shoal with one of the models and no setting but the largest batch that the other servers have too.
+
+    The demo's is there a second time, with stamps, for the lone requests.
+    """
+    models = {"model": f'path = "{ROOT}/src/shoal/demo/bees.py"', "stamped": f'path = "{STAMPED}"'}
     if name == "resnet18":
-        model = (
+        text = (
             f'path = "{HARNESS}/peers/shoal/model.py"\nbatching = {{batch_size = 8, policy = "adaptive"}}\n'
             f'environment = {{PEERS_COMMON = "{HARNESS}/common", PEERS_ASSETS = "{PEERS}/assets", WORKLOAD = "{name}"}}'
         )
-    with shoal(model, environment=ONE_THREAD) as address:
+        models = {"model": text}
+    with started(models, environment=ONE_THREAD) as address:
         yield address
 
 
@@ -96,12 +101,16 @@ def lone(name: str, port: int, calls: int) -> dict[str, float]:
     """What a lone request takes, and the bare call."""
     command = [sys.executable, "-m", "benchmarks.models_image", name, "lone"]
     command += ["--port", str(port), "--calls", str(calls)]
+    command += ["--path", "/predictions/stamped"] if name == "bees" else []
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     more, in_rows = (1e3 * found[key] for key in ("difference_p50", "row_difference_p50"))
     print(f"{name}: a lone request takes {more:.2f} ms more than the bare call, {in_rows:.2f} in rows", flush=True)
+    if name == "bees":
+        more, in_rows = (1e3 * found[key] for key in ("outside_p50", "row_outside_p50"))
+        print(f"{name}: outside of the model's methods, {more:.2f} ms and {in_rows:.2f} in rows", flush=True)
     return found
 
 
@@ -197,6 +206,19 @@ def bare_section(name: str, rounds: list[dict[str, Any]]) -> str:
         f"hand the body on to the same call take {middle(values['relay_difference_p50'], 2)} ms more than it. "
         f"In rows of ten of each, {middle(values['row_difference_p50'], 2)} and "
         f"{middle(values['row_relay_difference_p50'], 2)} ms, the bare call {middle(values['row_bare_p50'], 2)} ms.\n"
+        + (outside_line(values) if name == "bees" else "")
+    )
+
+
+def outside_line(values: dict[str, list[float]]) -> str:
+    """What servers add, without what two processes need for the same call."""
+    own, row, relay, row_relay = (
+        middle(values[key], 2)
+        for key in ("outside_p50", "row_outside_p50", "relay_outside_p50", "row_relay_outside_p50")
+    )
+    return (
+        f"Outside of the model's own methods, stamped inside them, a request takes {own} ms more than a bare call, and "
+        f"{row} ms in rows; the two processes {relay} and {row_relay} ms.\n"
     )
 
 

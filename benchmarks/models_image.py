@@ -7,7 +7,9 @@
 decodes and computes in turn, and where a second one decodes the next batch meanwhile. `lone` prints a line of JSON. It
 asks a running server, the same through two processes that only hand it on, and calls the model itself: one call of
 each in turn, where each finds the caches full of the others' weights, and rows of ten of each in turn, where the next
-request of a client that does nothing else finds its own.
+request of a client that does nothing else finds its own. Two processes differ in what the same call takes by more than
+a server adds, by where their memory lies; so where the model says when its methods began and ended, what of a request
+and of a bare call lies outside of them is compared as well.
 """
 
 import argparse
@@ -34,8 +36,11 @@ from benchmarks.relay import relay
 ROOT = Path(__file__).parents[1]
 PEERS = Path(os.environ.get("PEERS_HOME", "~/.cache/peers")).expanduser()
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)").search
+STAMPS = re.compile(rb'"stamps": ?\[([^]]*)\]').search
 ROW = 10  # calls of one kind, one after the other
 WARM_UP = 6  # calls of each kind that do not count
+Step = Callable[[], tuple[float, bytes]]  # gives when its answer had come, and the answer
+STAMPED = ROOT / "benchmarks" / "models_stamped.py"
 BEE = ROOT / "src" / "shoal" / "frontend" / "pages" / "samples" / "bee.jpg"
 
 
@@ -61,7 +66,7 @@ def work(name: str) -> Work:
     """Load a model: the very code that the servers run."""
     body = body_file(name).read_bytes()
     if name == "bees":
-        handler = runpy.run_path(str(ROOT / "src" / "shoal" / "demo" / "bees.py"))["Bees"]()
+        handler = runpy.run_path(str(STAMPED))["Stamped"]()
         handler.initialize(SimpleNamespace(device="cpu", parameters={}))
 
         def answer(rows: Any) -> list[bytes]:
@@ -117,7 +122,7 @@ def lone(name: str, port: int, path: str, calls: int) -> dict[str, float]:
     with relay(partial(work, name), len(body)) as relayed, connected(port) as link:
         model = work(name)
         head = f"POST {path} HTTP/1.1\r\nHost: b\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body)}\r\n\r\n"
-        steps: dict[str, Callable[[], float]] = {
+        steps: dict[str, Step] = {
             "server": partial(ask, link, head.encode() + body),
             "relay": partial(through, relayed, body),
             "bare": partial(bare, model),
@@ -127,28 +132,40 @@ def lone(name: str, port: int, path: str, calls: int) -> dict[str, float]:
     return found | {f"row_{key}": value for key, value in rows.items()}
 
 
-def in_turn(steps: Mapping[str, Callable[[], float]], row: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds by step: so many of each in a row, the middle one of them counts, the steps in turn."""
+def in_turn(steps: Mapping[str, Step], row: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Seconds by step, all and outside the model: so many of each in a row, the middle counts, the steps in turn."""
     names = list(steps)
-    times: dict[str, list[float]] = {key: [] for key in names}
+    times: dict[str, list[tuple[float, float]]] = {key: [] for key in names}
     skipped = math.ceil(WARM_UP / row)
     for number in range(skipped + rounds):
         first = number % len(names)
         for key in [*names[first:], *names[:first]]:
-            own = []
+            whole, outside = [], []
             for _ in range(row):
                 start = time.perf_counter()
-                own.append(steps[key]() - start)
+                end, answer = steps[key]()
+                whole.append(end - start)
+                outside.append(end - start - inside(answer))
             if number >= skipped:
-                times[key].append(statistics.median(own))
+                times[key].append((statistics.median(whole), statistics.median(outside)))
     return times
 
 
-def compared(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
+def inside(answer: bytes) -> float:
+    """Seconds in the model's own methods, as far as it says so."""
+    if not (found := STAMPS(answer)):
+        return 0.0
+    times = [float(one) for one in found[1].split(b",")]
+    return sum(end - begin for begin, end in zip(times[::2], times[1::2], strict=True))
+
+
+def compared(times: Mapping[str, Sequence[tuple[float, float]]]) -> dict[str, float]:
     """The medians, and those of how much longer a request took than the bare call of its round."""
-    found = {f"{key}_p50": statistics.median(own) for key, own in times.items()}
-    for key, result in (("server", "difference_p50"), ("relay", "relay_difference_p50")):
-        found[result] = statistics.median(a - b for a, b in zip(times[key], times["bare"], strict=True))
+    found = {f"{key}_p50": statistics.median(whole for whole, _ in own) for key, own in times.items()}
+    for key, result in (("server", ""), ("relay", "relay_")):
+        pairs = list(zip(times[key], times["bare"], strict=True))
+        found[f"{result}difference_p50"] = statistics.median(a[0] - b[0] for a, b in pairs)
+        found[f"{result}outside_p50"] = statistics.median(a[1] - b[1] for a, b in pairs)
     return found
 
 
@@ -160,8 +177,8 @@ def connected(port: int) -> Iterator[socket.socket]:
         yield link
 
 
-def ask(link: socket.socket, request: bytes) -> float:
-    """Send a request; gives when the last of its answer had come, which must be a good one."""
+def ask(link: socket.socket, request: bytes) -> tuple[float, bytes]:
+    """Send a request; gives when the last of its answer had come, which must be a good one, and the answer."""
     link.sendall(request)
     answer, came = b"", 0.0
     while not is_whole(answer):
@@ -171,21 +188,21 @@ def ask(link: socket.socket, request: bytes) -> float:
         answer += piece
     if not answer.startswith(b"HTTP/1.1 200"):
         raise SystemExit(f"the server answered {answer[:200]!r}")
-    return came
+    return came, answer
 
 
-def through(link: socket.socket, body: bytes) -> float:
-    """Send a body to the relay; gives when its answer had come, which is short."""
+def through(link: socket.socket, body: bytes) -> tuple[float, bytes]:
+    """Send a body to the relay; gives when its answer had come, which is short, and the answer."""
     link.sendall(body)
-    if not link.recv(65536):
+    if not (answer := link.recv(65536)):
         raise SystemExit("the relay closed the connection")
-    return time.perf_counter()
+    return time.perf_counter(), answer
 
 
-def bare(model: Work) -> float:
-    """Call the model; gives when it had answered."""
-    model([model.body])
-    return time.perf_counter()
+def bare(model: Work) -> tuple[float, bytes]:
+    """Call the model; gives when it had answered, and the answer."""
+    (answer,) = model([model.body])
+    return time.perf_counter(), answer
 
 
 def main() -> None:
