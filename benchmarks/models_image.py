@@ -133,13 +133,17 @@ def lone(name: str, port: int, path: str, calls: int) -> dict[str, float]:
 
 
 def in_turn(steps: Mapping[str, Step], row: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Seconds by step, all and outside the model: so many of each in a row, the middle counts, the steps in turn."""
+    """Seconds by step, all and outside the model: so many of each in a row, the middle counts, the steps in turn.
+
+    Every other round goes the other way round: what follows a bare call finds this process's caches emptied by it.
+    """
     names = list(steps)
     times: dict[str, list[tuple[float, float]]] = {key: [] for key in names}
     skipped = math.ceil(WARM_UP / row)
     for number in range(skipped + rounds):
         first = number % len(names)
-        for key in [*names[first:], *names[:first]]:
+        order = [*names[first:], *names[:first]]
+        for key in order if number % 2 else reversed(order):
             whole, outside = [], []
             for _ in range(row):
                 start = time.perf_counter()
