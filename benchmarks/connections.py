@@ -4,17 +4,22 @@
     python -m benchmarks.connections --connections 1,64,1000 --rounds 1
 
 A 64-byte echo over HTTP, closed loop, every connection kept alive. "Of the best" compares a level's median with that of
-the best: where it falls, there is a cliff. Memory is the front process's own, before and with idle connections.
+the best: where it falls, there is a cliff. Many connections cost the kernel and the load generator more as well; so
+where nginx is installed, one process of it that answers two bytes without reading any is measured in turn, as a
+yardstick. Memory is the front process's own, before and with idle connections.
 """
 
 import argparse
 import contextlib
 import json
+import shutil
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,13 +31,24 @@ MODEL = "def predict(items):\n    return [b'%d' % len(item) for item in items]\n
 BODY = b"0123456789abcdef" * 4
 REQUEST = b"POST /predictions/echo HTTP/1.1\r\nHost: bench\r\nContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 MANY = 1000  # connections that take a while to be made, inside the time that is measured
+YARDSTICK = """
+worker_processes 1; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log; worker_rlimit_nofile 20000;
+events {{ worker_connections 10000; }}
+http {{
+  access_log off; keepalive_requests 1000000000;
+  client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  server {{ listen 127.0.0.1:{port} backlog=8192; location / {{ return 200 "64"; }} }}
+}}
+"""
 FEW = 100  # from here on a level counts for "no cliff": below, the server waits for its clients
 
 
 @dataclass(frozen=True)
 class Row:
-    """One round at one level."""
+    """One round of a server at one level."""
 
+    server: str
     connections: int
     round: int
     cpu_us: float
@@ -69,8 +85,12 @@ def main() -> None:
             print(f"memory of {args.idle} idle connections ...", file=sys.stderr, flush=True)
             idle = hold(server.pid, server.port, args.idle)
         rows: list[Row] = []
-        with native(model, log) as server, contextlib.suppress(KeyboardInterrupt):
-            measure(server.pid, server.port, levels, args.rounds, args.seconds, folder, rows)
+        with contextlib.ExitStack() as stack, contextlib.suppress(KeyboardInterrupt):
+            server = stack.enter_context(native(model, log))
+            places = {"Shoal": (server.pid, server.port)}
+            if shutil.which("nginx"):
+                places["nginx"] = stack.enter_context(yardstick(folder))
+            measure(places, levels, args.rounds, args.seconds, folder, rows)
     if rows:
         keep(args.name, rows, idle, args.seconds)
 
@@ -103,56 +123,99 @@ def settled(pid: int) -> tuple[int, int]:
     return memory([pid])
 
 
+@contextlib.contextmanager
+def yardstick(folder: Path) -> Iterator[tuple[int, int]]:
+    """One process of nginx, and where it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = folder / "nginx.conf"
+    settings.write_text(YARDSTICK.format(folder=folder, port=port))
+    process = subprocess.Popen(["nginx", "-c", str(settings)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.1)
+        yield process.pid, port
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def measure(
-    pid: int, port: int, levels: Sequence[int], rounds: int, seconds: int, folder: Path, rows: list[Row]
+    places: Mapping[str, tuple[int, int]],
+    levels: Sequence[int],
+    rounds: int,
+    seconds: int,
+    folder: Path,
+    rows: list[Row],
 ) -> None:
-    """Every level in turn, round by round."""
+    """Every level of every server in turn, round by round."""
     body = folder / "body"
     body.write_bytes(BODY)
-    url, headers = f"http://127.0.0.1:{port}/predictions/echo", {"Content-Type": "application/octet-stream"}
-    wrk(url, body, headers, 64, 2)  # warm
-    pids = family(pid)
-    for number in range(rounds):
-        for level in levels:
-            before = cpu_seconds(pids)
-            load = wrk(url, body, headers, level, seconds * (2 if level >= MANY else 1))
-            cpu = (cpu_seconds(pids) - before) / max(1, load.requests) * 1e6
-            rows.append(Row(level, number, cpu, load))
-            print(
-                f"round {number + 1}: {level:5} connections {load.rps:8.0f}/s {cpu:6.1f} us p99 {load.p99_ms:8.2f} ms, "
-                f"{load.errors} errors",
-                file=sys.stderr,
-                flush=True,
-            )
+    headers = {"Content-Type": "application/octet-stream"}
+    urls = {name: f"http://127.0.0.1:{port}/predictions/echo" for name, (_, port) in places.items()}
+    for url in urls.values():
+        wrk(url, body, headers, 64, 2)  # warm
+    pids = {name: family(pid) for name, (pid, _) in places.items()}
+    for number, level, name in [(n, level, name) for n in range(rounds) for level in levels for name in places]:
+        before = cpu_seconds(pids[name])
+        load = wrk(urls[name], body, headers, level, seconds * (2 if level >= MANY else 1))
+        cpu = (cpu_seconds(pids[name]) - before) / max(1, load.requests) * 1e6
+        rows.append(Row(name, level, number, cpu, load))
+        print(
+            f"round {number + 1}: {name:5} {level:5} connections {load.rps:8.0f}/s {cpu:6.1f} us "
+            f"p99 {load.p99_ms:8.2f} ms, {load.errors} errors",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def rates_of(rows: Sequence[Row], server: str) -> dict[int, float]:
+    """The median rate of a server by connections."""
+    levels = sorted({row.connections for row in rows})
+    own = [row for row in rows if row.server == server]
+    found = {level: [row.load.rps for row in own if row.connections == level] for level in levels}
+    return {level: statistics.median(values) for level, values in found.items() if values}
+
+
+def least(rates: Mapping[int, float]) -> float:
+    """The lowest rate with many connections, of the best; 1 where there were only few."""
+    return min([rate for level, rate in rates.items() if level >= FEW], default=1.0) / max(rates.values())
 
 
 def keep(name: str, rows: Sequence[Row], idle: Idle, seconds: int) -> None:
     """Write the tables, the data and the picture."""
-    levels = sorted({row.connections for row in rows})
-    of = {level: [row for row in rows if row.connections == level] for level in levels}
-    rates = {level: statistics.median(row.load.rps for row in found) for level, found in of.items()}
-    best = max(rates.values())
-    cells = [
-        [
-            f"{level:,}",
-            spread([row.load.rps for row in found]),
-            f"{rates[level] / best:.2f}",
-            spread([row.cpu_us for row in found], 1),
-            f"{statistics.median(row.load.p50_ms for row in found):.2f}",
-            f"{statistics.median(row.load.p99_ms for row in found):.2f}",
-            str(sum(row.load.errors for row in found)),
-        ]
-        for level, found in of.items()
-    ]
+    rates = rates_of(rows, "Shoal")
+    beside = rates_of(rows, "nginx")
+    cells = []
+    for level in rates:
+        found = [row for row in rows if row.server == "Shoal" and row.connections == level]
+        cells.append(
+            [
+                f"{level:,}",
+                spread([row.load.rps for row in found]),
+                f"{rates[level] / max(rates.values()):.2f}",
+                spread([row.cpu_us for row in found], 1),
+                f"{statistics.median(row.load.p50_ms for row in found):.2f}",
+                f"{statistics.median(row.load.p99_ms for row in found):.2f}",
+                str(sum(row.load.errors for row in found)),
+                *(
+                    [f"{beside.get(level, 0.0):,.0f} ({beside.get(level, 0.0) / max(beside.values()):.2f})"]
+                    if beside
+                    else []
+                ),
+            ]
+        )
     head = ["connections", "requests/s", "of the best", "CPU us per request", "p50 ms", "p99 ms", "errors"]
+    head += ["nginx, requests/s (of its best)"] if beside else []
     text = [about("Connections", "uvloop", "httptools")]
     text += [
         f"64-byte echo, wrk -t1 on the same machine, {seconds} s each, levels in turns; medians (lowest to highest).\n"
     ]
     text += [table(head, cells)]
-    many = [rate / best for level, rate in rates.items() if level >= FEW]
-    if many:
-        text += [f"From {FEW} connections on, the lowest rate is {min(many):.2f} of the best.\n"]
+    line = f"From {FEW} connections on, the lowest rate is {least(rates):.2f} of the best"
+    text += [line + (f", nginx's {least(beside):.2f}.\n" if beside else ".\n")]
     memories = [
         [title, f"{rss / 2**20:.1f}", f"{pss / 2**20:.1f}", f"{(pss - idle.before[1]) / idle.connections / 1024:.2f}"]
         for title, (rss, pss) in (
@@ -164,7 +227,8 @@ def keep(name: str, rows: Sequence[Row], idle: Idle, seconds: int) -> None:
     text += [table(["idle connections", "RSS MiB", "PSS MiB", "KiB for each"], memories)]
     data = {"rows": [asdict(row) for row in rows], "idle": asdict(idle)}
     write(name, "\n".join(text), json.dumps(data, indent=1))
-    plot_lines(name, {"Shoal": [(level, rates[level]) for level in levels]}, "connections", "requests per second")
+    lines = {"Shoal": list(rates.items())} | ({"nginx, two bytes": list(beside.items())} if beside else {})
+    plot_lines(name, lines, "connections", "requests per second")
     print("\n".join(text))
 
 

@@ -274,5 +274,6 @@ def run_deployment(deployment: Deployment, on_started: Callable[[App], None]) ->
 
 def _run(build: Callable[[], App], on_started: Callable[[App], None]) -> int:
     heap.keep(heap.FRONT)
+    heap.collect_seldom()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(serve_until_told(build, on_started))

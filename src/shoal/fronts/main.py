@@ -163,6 +163,7 @@ async def serve(control: int) -> str:
 def main() -> None:
     """Entry point: CONTROL_FD."""
     heap.keep(heap.FRONT)
+    heap.collect_seldom()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(serve(int(sys.argv[1])))
