@@ -39,6 +39,7 @@ PASSED = {
     "v2 over http and grpc": ["tests/process/test_kserve.py"],
     "faults": ["tests/process/test_server_faults.py", "-k", "alone and (killing or crashes or hung or sigterm)"],
     "deadlines": ["tests/process/test_deadlines.py", "-k", "alone and (header_bounds or batch_runs)"],
+    "garbage": ["tests/process/test_garbage.py", "-k", "one"],
 }
 
 

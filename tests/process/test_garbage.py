@@ -13,7 +13,7 @@ import pytest
 
 from tests.serving import MODELS, Served, eventually, serving
 
-TIMES = 40
+TIMES = 20
 COUNTS = """
 import gc, os, signal
 
@@ -41,12 +41,27 @@ def collected(server: Served) -> tuple[int, int]:
     return sum(count for count, _ in own), min(threshold for _, threshold in own)
 
 
+def begin(server: Served, seconds: float) -> socket.socket:
+    """Ask for something that takes a while."""
+    body = json.dumps({"do": "sleep", "seconds": seconds}).encode()
+    link = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    head = b"POST /predictions/tricks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d"
+    link.sendall(head % len(body) + b"\r\n\r\n" + body)
+    return link
+
+
 def leave(server: Served) -> None:
-    """Ask for something that takes a while, and close the connection."""
-    body = json.dumps({"do": "sleep", "seconds": 0.01}).encode()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as link:
-        head = b"POST /predictions/tricks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d"
-        link.sendall(head % len(body) + b"\r\n\r\n" + body)
+    """Close the connection before the answer."""
+    begin(server, 0.01).close()
+
+
+def wait_too_long(server: Served) -> None:
+    """Wait behind another request until the deadline."""
+    with begin(server, 0.1) as busy:
+        eventually(lambda: server.metric("shoal_batches_running") == 1, "the worker is busy")
+        late = server.ask("/predictions/tricks", "x", headers={"X-Request-Timeout-Ms": "1"})
+        assert late.status == 504
+        assert busy.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def stay(server: Served) -> None:
@@ -75,9 +90,7 @@ KINDS: dict[str, Callable[[Served], object]] = {
     "failed together": lambda server: server.act(do="raise", message="no"),
     "in pieces": lambda server: server.act(do="count", to=20),
     "left": leave,
-    "too late": lambda server: server.ask(
-        "/predictions/tricks", {"do": "sleep", "seconds": 0.02}, headers={"X-Request-Timeout-Ms": "5"}
-    ),
+    "too late": wait_too_long,
     "tensors": is_infer,
     "described": lambda server: server.manage("/models/tricks"),
 }
@@ -87,7 +100,8 @@ KINDS: dict[str, Callable[[Served], object]] = {
 def test_however_requests_end_the_collector_finds_nothing(tmp_path: Path, shape: tuple[str, ...]) -> None:
     (tmp_path / "sitecustomize.py").write_text(COUNTS)
     tricks = str(MODELS / "tricks.py")
-    with serving(tmp_path, tricks, *shape, environment={"PYTHONPATH": str(tmp_path)}) as server:
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    with serving(tmp_path, tricks, *shape, environment={"PYTHONPATH": path}) as server:
         for ask in KINDS.values():  # what is imported or made the first time
             ask(server)
         collected(server)
