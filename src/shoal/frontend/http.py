@@ -206,9 +206,13 @@ class HttpProtocol(Incoming, asyncio.BufferedProtocol):
                 return self._hold(view[start:size])
             if phase > BUSY:
                 return self._discard(size - start)
-            known = self._known if phase == IDLE and not self._head_size else None
-            if known is not None and not known.leads(raw, start, size):
-                known = None
+            known = None
+            if phase == IDLE and not self._head_size:
+                known = self._known
+                if known is None:
+                    known = self._known = self.hub.heads.at(raw, start, size)
+                elif not known.leads(raw, start, size):
+                    known = None
             try:
                 if known is not None and known.length > self._limits.inline_body:
                     start = self._repeat_large(known, view, start + known.size, size)

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from shoal.frontend.budget import Budget
 from shoal.frontend.client import Client
+from shoal.frontend.known import Heads
 
 RECEIVE_BUFFER: Final = 64 * 1024
 BACKLOG: Final = 65_535  # connections that wait to be accepted: as many as the system allows
@@ -92,6 +93,7 @@ class Hub:
         self.answers = [0] * 10  # by the first digit of their status
         self.received = bytearray(RECEIVE_BUFFER)  # read by one connection at a time, within one callback
         self.received_view = memoryview(self.received)
+        self.heads = Heads()
         self.refusal: Callable[[int, str], tuple[bytes, bytes]] | None = None  # header lines and body, where not plain
         self.budget = Budget()  # of large bodies outside shared memory
         self._empty: asyncio.Future[None] | None = None

@@ -14,8 +14,8 @@ import httptools
 from shoal.frontend.client import NOBODY
 from shoal.frontend.exchange import Exchange
 from shoal.frontend.hub import HttpLimits, Hub
-from shoal.frontend.known import Known
-from shoal.frontend.noted import CONNECTION, HOST, ID, LENGTH, NOTED, TIMEOUT, TRANSFER, TYPE
+from shoal.frontend.known import LONGEST, Known
+from shoal.frontend.noted import CONNECTION, HOST, ID, KEPT, LENGTH, NOTED, OTHERWISE, TIMEOUT, TRANSFER, TYPE, UNSAID
 from shoal.frontend.phase import BODY, CHUNKED, HEAD, IDLE, READY, SINK
 from shoal.payload import Block, Buffer
 
@@ -25,7 +25,6 @@ MAX_TARGET: Final = 16 * 1024
 MIN_RATE: Final = 8 * 1024  # bytes per second of a body, on average, after the first body_timeout
 CHUNK_FRAMING: Final = 16  # what a chunk's own size line and line ends may take
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-MAX_KNOWN: Final = 2048  # bytes of a head that is remembered
 MAX_STRANGE: Final = 16
 METHODS: Final = {m.encode(): m for m in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 
@@ -58,7 +57,6 @@ class Incoming:
         "_head_size",
         "_hosts",
         "_is_parsing",
-        "_is_plain",
         "_known",
         "_lend",
         "_length",
@@ -68,6 +66,7 @@ class Incoming:
         "_parser",
         "_peer",
         "_phase",
+        "_said",
         "_sink",
         "_strange",
         "_tail",
@@ -97,7 +96,7 @@ class Incoming:
         self._head_size = 0  # bytes of a head that came in pieces
         self._tail = b""  # the last three bytes of such a piece: a blank line may be cut
         self._hosts = 0
-        self._is_plain = True  # no header said a word about the connection
+        self._said = UNSAID  # what the headers said about the connection
         self._is_parsing = False  # the parser has seen the head, and waits for the body
         self._length = -1
         self._transfer = self._expect = b""
@@ -190,12 +189,13 @@ class Incoming:
         assert exchange is not None
         self._strange += 1
         if (
-            len(head) <= MAX_KNOWN
-            and self._is_plain
+            len(head) <= LONGEST
+            and self._said != OTHERWISE
             and exchange._keep
             and not (self._transfer or self._expect or exchange._old or exchange._is_head)
         ):
-            self._known = Known(head, max(0, self._length), exchange)
+            known = Known(head, max(0, self._length), exchange)
+            self._known = self.hub.heads.share(known) if self._known is None else known
 
     def _repeat(self, known: Known, body: bytes) -> None:
         """Make the exchange of a request whose head is known."""
@@ -225,7 +225,8 @@ class Incoming:
             self._phase = HEAD
             self._exchange = Exchange(self, self._client, self._peer, url)
             self._hosts = 0
-            self._is_plain = self._is_parsing = True
+            self._is_parsing = True
+            self._said = UNSAID
             self._length = -1
             self._transfer = self._expect = b""
         elif self._phase == HEAD and self._exchange is not None:
@@ -252,7 +253,7 @@ class Incoming:
             value = value.strip()
             exchange.request_id = value if _sane_id(value) else b""
         elif noted == CONNECTION:
-            self._is_plain = False
+            self._said = max(self._said, KEPT if value.strip().lower() == b"keep-alive" else OTHERWISE)
         elif noted == TIMEOUT:
             exchange.timeout = value.strip()
         elif noted == TRANSFER:
@@ -274,7 +275,7 @@ class Incoming:
             exchange._is_head = True
         keep = parser.should_keep_alive()
         # Only HTTP/1.1 keeps a connection unasked; asking the parser for the version costs ten times as much.
-        if not (keep and self._is_plain) or self._hosts != 1:
+        if self._said or not keep or self._hosts != 1:
             self._judge_version(exchange, parser.get_http_version())
         if len(exchange.headers) > limits.max_headers:
             raise Refused(431, f"the request has more than {limits.max_headers} headers")

@@ -22,3 +22,8 @@ NOTED: Final = {
     b"expect": EXPECT,
     b"x-request-timeout-ms": TIMEOUT,
 }
+
+# what a head says about its connection
+UNSAID: Final = 0
+KEPT: Final = 1  # that it is, which is usual
+OTHERWISE: Final = 2
