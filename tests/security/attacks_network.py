@@ -8,6 +8,7 @@ REFUSALS = "unit/frontend/test_http_refusals.py::test_it_is_refused_with_a_reaso
 REQUESTS = "unit/frontend/test_http_requests.py::"
 TIME = "unit/frontend/test_http_time.py::"
 ANSWERS = "unit/frontend/test_http_answers.py::"
+HEADS = "unit/frontend/test_heads.py::"
 TOKENS = "unit/frontend/test_tokens.py::"
 FAULTS = "unit/frontend/http2/test_faults.py::"
 HPACK = "unit/frontend/http2/test_hpack.py::"
@@ -214,6 +215,22 @@ ROWS: dict[str, list[Row]] = {
             "if last < 0 or last + len(self._after) > size:",
             "if last < 0:",
             REQUESTS + "test_what_is_left_in_the_buffer_does_not_complete_a_head_of_another_length",
+        ),
+        (
+            "another client's credential in what all connections compare their heads with",
+            "heads with a credential, a cookie or an id are known to their own connection alone",
+            "frontend/known.py",
+            "return not self.request_id and PRIVATE.isdisjoint(",
+            "return not self.request_id or PRIVATE.isdisjoint(",
+            HEADS + "test_a_head_with_a_secret_or_an_id_or_too_long_stays_with_its_connection",
+        ),
+        (
+            "a new head with each connection, to fill the memory",
+            "256 are kept, of 2 KB at most",
+            "frontend/known.py",
+            "if len(self._known) >= MOST_SHARED:",
+            "if False:",
+            HEADS + "test_no_more_heads_are_kept_than_a_few_hundred",
         ),
     ],
     "Injection into answers": [
