@@ -1,4 +1,4 @@
-"""What the connections of one listener share: the limits, the coarse clock, the receive buffer, the sweep.
+"""What the connections of one listener share: limits, the coarse clock, the receive buffer, known heads, the sweep.
 
 Timeouts are stamps on the connections, compared with the clock once per sweep; no request starts a timer. A stamp is
 at most one sweep old when it is made, so a limit of t seconds ends between t - period and t + period.
