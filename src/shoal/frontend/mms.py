@@ -172,6 +172,7 @@ class Inference:
         try:
             route.model.submit(request)
         except ServingError as error:
+            exchange.on_gone = call.request = None  # nobody took it: no cycle is left behind
             payload.release()
             call.refuse(error)
 
