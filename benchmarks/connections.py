@@ -15,17 +15,15 @@ import json
 import shutil
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.driving import Load, cpu_seconds, family, memory, need, raise_file_limit, rest, wrk
 from benchmarks.report import about, plot_lines, spread, table, write
-from benchmarks.serving import native
+from benchmarks.serving import free_port, native, started
 
 MODEL = "def predict(items):\n    return [b'%d' % len(item) for item in items]\n"
 BODY = b"0123456789abcdef" * 4
@@ -126,20 +124,11 @@ def settled(pid: int) -> tuple[int, int]:
 @contextlib.contextmanager
 def yardstick(folder: Path) -> Iterator[tuple[int, int]]:
     """One process of nginx, and where it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = folder / "nginx.conf"
     settings.write_text(YARDSTICK.format(folder=folder, port=port))
-    process = subprocess.Popen(["nginx", "-c", str(settings)], stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(100):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.1)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        process.wait()
+    with started(["nginx", "-c", str(settings)], port, "/", folder / "nginx.out") as pid:
+        yield pid, port
 
 
 def measure(

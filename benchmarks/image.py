@@ -31,7 +31,7 @@ from benchmarks.load import closed_loop
 from benchmarks.models_image import PEERS, STAMPED, body_file
 from benchmarks.report import OUT, machine, plot_bars, table, write
 from benchmarks.serving import ROOT, Address
-from benchmarks.serving import serving as started
+from benchmarks.serving import serving as serving_models
 
 HARNESS = ROOT / "benchmarks" / "peers"
 OTHERS = "mosec,litserve,torchserve,mms,bentoml,ray,mlserver,triton,pytriton"
@@ -53,7 +53,7 @@ def serving(name: str) -> Iterator[Address]:
             f'environment = {{PEERS_COMMON = "{HARNESS}/common", PEERS_ASSETS = "{PEERS}/assets", WORKLOAD = "{name}"}}'
         )
         models = {"model": text}
-    with started(models, environment=ONE_THREAD) as address:
+    with serving_models(models, environment=ONE_THREAD) as address:
         yield address
 
 
