@@ -5,6 +5,7 @@ in both, and mean the same in both. `SHOAL_COMPILED_LEVEL` is the C compiler's o
 """
 
 import os
+import re
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -50,6 +51,12 @@ ignore_missing_imports = True
 follow_imports = skip
 """
 
+# What compiled code calls only as an exception passes. The C compiler puts all places that end there apart from the
+# rest: a request passes fewer pages.
+RARE: Final = "CPy_AddTraceback CPy_AttributeError CPy_Raise CPy_TypeError CPy_TypeErrorTraceback CPyError_OutOfMemory"
+# Nobody calls into the extension but by its one entry: its functions call each other directly.
+CLOSED: Final = ("-fvisibility=hidden", "-fno-semantic-interposition")
+
 
 class CompiledHook(BuildHookInterface[Any]):
     """Adds the compiled modules to the wheel, where they are wanted."""
@@ -84,9 +91,17 @@ def _is_wanted() -> bool:
     return os.environ.get("SHOAL_COMPILED", "") not in ("", "0")
 
 
+def _rare(runtime: Path) -> str:
+    """Give a C header that says what is rare, of what there is in this version of mypyc's runtime."""
+    there = (runtime / "CPy.h").read_text("utf-8")
+    found = [name for name in RARE.split() if re.search(rf"\b{name}\(", there)]
+    lines = [f"extern __typeof__({name}) {name} __attribute__((cold));" for name in found]
+    return "\n".join(["#include <CPy.h>", *lines, ""])
+
+
 def _compile(root: Path, scratch: Path, level: str) -> dict[str, str]:
     """Compile the modules; gives where each file is, and its place in the wheel."""
-    from mypyc.build import mypycify
+    from mypyc.build import include_dir, mypycify
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
@@ -116,6 +131,12 @@ def _compile(root: Path, scratch: Path, level: str) -> dict[str, str]:
             group_name="shoal",
             multi_file=True,  # one file of everything takes the C compiler three times as long
         )
+        if os.name == "posix":  # where compilers take gcc's options
+            rare = scratch / "rare.h"
+            rare.write_text(_rare(Path(include_dir())))
+            for extension in extensions:
+                if include_dir() in extension.include_dirs:  # the one with the code; the others are entries into it
+                    extension.extra_compile_args = [*extension.extra_compile_args, *CLOSED, "-include", str(rare)]
         project = Distribution({"name": "shoal", "ext_modules": extensions, "cmdclass": {"build_ext": AtOnce}})
         command = project.get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(scratch / "built"), str(scratch / "objects")

@@ -260,7 +260,8 @@ class Exchange:
 
     def _top(self, status: int, reason: bytes | None, head: bytes, keep: bool) -> bytes:
         """Everything above the framing lines. Checks `head`, so that a missing CRLF cannot merge it with ours."""
-        if head and (head[-2:] != b"\r\n" or b"\r\n\r\n" in head):
+        # `in` would raise and catch an exception for every answer, to see that this is no number
+        if head and (head[-2:] != b"\r\n" or head.find(b"\r\n\r\n") >= 0):
             raise ValueError("head is header lines, each ending in CRLF, without an empty one: use header_line")
         assert self._link is not None
         line = STATUS_LINES.get(status) if reason is not None else BARE_LINES.get(status)

@@ -18,7 +18,7 @@ from shoal.frontend.forms import form_parts, is_form, last_of_each, query_parts
 from shoal.frontend.openapi import describe_model
 from shoal.frontend.routes import Route, Wanted, segments_of, wanted
 from shoal.frontend.status import JSON, json_body
-from shoal.frontend.timing import note_of, seconds_of
+from shoal.frontend.timing import milliseconds, note_of, seconds_of
 from shoal.payload import Headers, Part, Payload, Result
 
 log = logging.getLogger("shoal.inference")
@@ -267,10 +267,10 @@ class Prediction:
         batch = request.batch
         assert batch is not None
         kind = result.content_type
-        head = b"%bx-request-id: %b\r\nServer-Timing: queue;dur=%.3f, %b\r\n%b" % (
+        head = b"%bx-request-id: %b\r\nServer-Timing: queue;dur=%b, %b\r\n%b" % (
             (CONTENT_TYPES.get(kind) or _type_line(kind)) if kind else b"",
             self._id,
-            1000 * (request.batched - request.arrived),
+            milliseconds(request.batched - request.arrived),
             batch.note or note_of(batch),
             self._dialect.lines,
         )

@@ -1,9 +1,20 @@
 """What a request may say about its time, and what its answer says about where the time went."""
 
 import math
+from typing import Final
 
 from shoal.core.batch import Batch
 from shoal.errors import InvalidInput
+
+BRIEF: Final = [b"%.3f" % (micro / 1000) for micro in range(1000)]  # milliseconds by microseconds
+
+
+def milliseconds(seconds: float) -> bytes:
+    """Write a duration in milliseconds, to the microsecond; a look-up in place of a float's formatting."""
+    if not 0.0 <= seconds < 1e9:
+        return b"%.3f" % (1000.0 * seconds)
+    micro = int(1e6 * seconds + 0.5)
+    return BRIEF[micro] if micro < 1000 else b"%d%b" % (micro // 1000, BRIEF[micro % 1000][1:])
 
 
 def note_of(batch: Batch) -> bytes:
@@ -12,10 +23,10 @@ def note_of(batch: Batch) -> bytes:
     stages = batch.stages
     if stages is None:
         return why  # still running: a stream's head
-    batch.note = b"preprocess;dur=%.3f, inference;dur=%.3f, postprocess;dur=%.3f, %b" % (
-        1000 * stages.preprocess,
-        1000 * stages.inference,
-        1000 * stages.postprocess,
+    batch.note = b"preprocess;dur=%b, inference;dur=%b, postprocess;dur=%b, %b" % (
+        milliseconds(stages.preprocess),
+        milliseconds(stages.inference),
+        milliseconds(stages.postprocess),
         why,
     )
     return batch.note

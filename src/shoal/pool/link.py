@@ -277,8 +277,8 @@ class WorkerLink(asyncio.Protocol):
 
 
 def _hand_out(batch: Batch, outcomes: Sequence[Outcome], now: float) -> None:
-    for request, outcome in zip(batch.requests, outcomes, strict=False):  # whoever got none fails as the batch closes
-        request.answer(outcome, True, now)
+    for place, outcome in enumerate(outcomes):  # whoever got none fails as the batch closes
+        batch.requests[place].answer(outcome, True, now)
 
 
 def error_of(failure: Failure | None) -> ServingError:
@@ -296,9 +296,9 @@ def _whole(sizes: list[int], content_types: list[str], body: memoryview) -> Sequ
     if len(types) != len(sizes):
         raise ProtocolError(f"{len(sizes)} answers came with {len(types)} content types")
     results, start = [], 0
-    for size, kind in zip(sizes, types, strict=True):
+    for place, size in enumerate(sizes):
         end = start + size
-        results.append(Result(data[start:end], kind))
+        results.append(Result(data[start:end], types[place]))
         start = end
     return results
 

@@ -238,12 +238,12 @@ class Slice:
     def answer(self, results: Sequence[Any], where: str) -> None:
         """Write each result for its request; one that cannot be written fails alone."""
         outcomes = self.batch.outcomes
-        for index, (place, value) in enumerate(zip(self.places, results, strict=True)):
+        for index, value in enumerate(results):
             if isinstance(value, BaseException):
                 self.fail_one(index, value, where)
                 continue
             try:
-                outcomes[place] = self._write(index, value)
+                outcomes[self.places[index]] = self._write(index, value)
             except HandlerFailed as error:
                 self.fail_one(index, error, where)
 

@@ -30,7 +30,8 @@ def read(result: Result) -> tuple[Answer, list[memoryview]]:
         raise HandlerFailed(f"the model's answer cannot be read: {error}") from None
     if answer.error:
         raise HandlerFailed(answer.error, status=STATUSES.get(answer.code, 500))
-    for head, data in zip(answer.outputs, buffers, strict=True):
+    for place, head in enumerate(answer.outputs):
+        data = buffers[place]
         width = WIDTHS.get(head.datatype)
         if width is None or len(data) != head.size or (width and head.size != width * prod(head.shape)):
             raise HandlerFailed(
@@ -46,7 +47,8 @@ def outputs_of(plan: Plan, asked: Asked, answer: Answer, buffers: list[memoryvie
     """
     wishes = asked.wishes
     found: Outputs = []
-    for head, data in zip(answer.outputs, buffers, strict=True):
+    for place, head in enumerate(answer.outputs):
+        data = buffers[place]
         wish = wishes.get(head.name) if wishes is not None else None
         if wishes is not None and wish is None:
             continue

@@ -14,7 +14,7 @@ from shoal.frontend.kserve.encodings import Encoding, UnknownEncoding, pack
 from shoal.frontend.kserve.plan import Plan
 from shoal.frontend.kserve.status import error_body, explain
 from shoal.frontend.status import JSON, error_head
-from shoal.frontend.timing import note_of
+from shoal.frontend.timing import milliseconds, note_of
 from shoal.payload import Result
 
 log = logging.getLogger("shoal.inference")
@@ -46,10 +46,10 @@ def report(error: ServingError, plan: Plan, id: str) -> None:
 
 def timing(request: Request) -> bytes:
     """Say where the time went."""
-    queue, batch = 1000 * (request.batched - request.arrived), request.batch
+    queue, batch = milliseconds(request.batched - request.arrived), request.batch
     if batch is None:  # its answer waited for those before it, and the batch is no more
-        return b"Server-Timing: queue;dur=%.3f\r\n" % queue
-    return b"Server-Timing: queue;dur=%.3f, %b\r\n" % (queue, batch.note or note_of(batch))
+        return b"Server-Timing: queue;dur=%b\r\n" % queue
+    return b"Server-Timing: queue;dur=%b, %b\r\n" % (queue, batch.note or note_of(batch))
 
 
 class Call:
