@@ -76,6 +76,23 @@ def test_a_wheel_that_nobody_asked_to_compile_is_the_sources(tmp_path: Path) -> 
     assert packed == {name for name in there if "__pycache__" not in name}
 
 
+def test_what_only_failures_pass_has_the_names_that_the_runtime_of_the_compiler_gives_it() -> None:
+    build = pytest.importorskip("mypyc.build")
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))
+    header = hook["_rare"](Path(build.include_dir()))
+    for name in hook["RARE"].split():
+        assert f"__typeof__({name}) {name} __attribute__((cold));" in header
+
+
+def test_nothing_but_its_entry_can_be_called_in_the_compiled_code(built: Path, tmp_path: Path) -> None:
+    if not shutil.which("nm"):
+        pytest.skip("there is no nm here")
+    (name,) = [name for name in zipfile.ZipFile(built).namelist() if "__mypyc" in name]
+    listed = ["nm", "--dynamic", "--defined-only", zipfile.ZipFile(built).extract(name, tmp_path)]
+    lines = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert [line.split()[-1] for line in lines] == ["PyInit_shoal__mypyc"]
+
+
 def test_a_compiled_wheel_has_both_forms_and_is_for_this_platform_alone(built: Path) -> None:
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert f"-{python}-{python}-" in built.name and not built.name.endswith("-any.whl")
