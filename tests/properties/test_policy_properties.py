@@ -207,6 +207,7 @@ def test_every_decision_keeps_its_promises(
 
 
 @example({1: 0.004, 64: 0.0166}, 2, 6, [0.001, 0.0001], [])  # a hold after another
+@example({1: 0.004, 64: 0.0166}, 2, 5, [0.0001], [("round", 4, 0.0001, math.inf), ("wake",)])  # and none as nobody came
 @example(
     {1: 0.004, 64: 0.0166}, 1, 4, [0.0001, 0.001], [("arrive", None, 0.00390625, 1)]
 )  # who has no time for another

@@ -270,7 +270,7 @@ class Adaptive:
         apart, joint = total(rows) + total(both - rows), total(both)
         before = rows if lane[0].arrived < since else 0
         until = since + returns.worth(apart, joint, both - rows, before, now)
-        return Plan(until, size, "return", lane[0].group) if until > now + EARLY else None
+        return Plan(until, size, "return", lane[0].group, rows) if until > now + EARLY else None
 
     def _plan_flow(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         """Hold on where others are just coming back."""
@@ -278,7 +278,7 @@ class Adaptive:
         if not due or self._wanted(rows + due, fleet, now) < rows + due:
             return None
         until = self.returns.flows_until(total(rows) + total(due) - total(rows + due), now)
-        return Plan(until, rows + due, "return", lane[0].group) if until > now + EARLY else None
+        return Plan(until, rows + due, "return", lane[0].group, rows) if until > now + EARLY else None
 
     def _plan_volley(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         more, until = self.volleys.to_come(SPAN * self.curve.seconds[1])
@@ -288,11 +288,11 @@ class Adaptive:
         size = self._wanted(rows + more, fleet, now)
         if size <= rows or not is_worth(self.curve.seconds, rows, size, until - now):
             return None
-        return Plan(until, size, "volley", lane[0].group)
+        return Plan(until, size, "volley", lane[0].group, rows)
 
     def _plan_spacing(self, lane: Lane, fleet: Fleet, now: float) -> Plan | None:
         wait = self._spacing(lane.rows, fleet, now)
-        return Plan(now + wait, self.curve.cap, "spacing", lane[0].group) if wait > 0.0 else None
+        return Plan(now + wait, self.curve.cap, "spacing", lane[0].group, lane.rows) if wait > 0.0 else None
 
     def _spacing(self, rows: int, fleet: Fleet, now: float) -> float:
         """Seconds by which to put off a batch that finds several instances idle; 0 in a closed loop."""

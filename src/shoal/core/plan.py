@@ -14,6 +14,7 @@ class Plan:
     size: int  # rows at which it ends early
     reason: str
     group: Hashable
+    rows: int  # that were there when it began
     is_urgent: bool = False  # somebody has no time for more
 
     def end_by(self, time: float) -> None:
@@ -22,7 +23,7 @@ class Plan:
             self.until, self.is_urgent = time, True
 
     def has_ended(self, rows: int, now: float) -> bool:
-        """Whether it is over and more may come: its time is, or a volley has as many rows as volleys usually have."""
-        if self.is_urgent:
+        """Whether another may follow: somebody came, and its time is over or a volley has its usual rows."""
+        if self.is_urgent or rows <= self.rows:
             return False
         return self.reason == "volley" if rows >= self.size else now >= self.until - EARLY
