@@ -8,7 +8,7 @@ lock keeps two servers from installing the same one at once.
 import asyncio
 import fcntl
 import hashlib
-import importlib.util
+import importlib.machinery
 import json
 import logging
 import os
@@ -168,9 +168,14 @@ async def _alone(path: Path) -> AsyncIterator[None]:
         os.close(lock)
 
 
+def has_pip() -> bool:
+    """Say whether this Python can install. Only folders are asked: setuptools' hook takes asking for using it."""
+    return importlib.machinery.PathFinder.find_spec("pip") is not None
+
+
 def _without_pip() -> list[str]:
     """The server's own pip is seen through its packages, if it has one; a second need not be unpacked."""
-    return ["--without-pip"] if importlib.util.find_spec("pip") else []
+    return ["--without-pip"] if has_pip() else []
 
 
 def _let_servers_packages_follow(home: Path) -> None:

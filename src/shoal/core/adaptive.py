@@ -237,7 +237,7 @@ class Adaptive:
             plan = self._plan = self._look(lane, fleet, now)
         elif plan.reason == "spacing":
             plan.until = min(plan.until, now + self._spacing(lane.rows, fleet, now))
-        elif plan.has_ended(lane.rows, now):
+        elif plan.may_be_followed(lane.rows, now):
             more = self._plan_flow(lane, fleet, now)
             if more is None and self.returns.are_many_missing(lane.rows):
                 more = self._plan_return(lane, fleet, now)  # the more have come, the more it saves

@@ -22,7 +22,7 @@ class Plan:
         if time < self.until:
             self.until, self.is_urgent = time, True
 
-    def has_ended(self, rows: int, now: float) -> bool:
+    def may_be_followed(self, rows: int, now: float) -> bool:
         """Whether another may follow: somebody came, and its time is over or a volley has its usual rows."""
         if self.is_urgent or rows <= self.rows:
             return False

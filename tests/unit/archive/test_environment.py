@@ -6,13 +6,15 @@ import hashlib
 import logging
 import os
 import subprocess
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import click
 import msgspec
 import pytest
 
-from shoal.archive.environment import MARK, cache_folder, install
+from shoal.archive.environment import MARK, cache_folder, has_pip, install
 from shoal.errors import BadArchive
 from tests.serving import eventually, is_alive
 from tests.unit.archive.archives import make_zip
@@ -209,3 +211,25 @@ def test_what_was_left_half_done_is_done_again(model: Path, environment: dict[st
 @pytest.mark.parametrize("value", ["", "relative/path"])
 def test_the_cache_is_in_the_users_own_folder_unless_named(value: str) -> None:
     assert cache_folder({"XDG_CACHE_HOME": value}) == Path.home() / ".cache" / "shoal" / "environments"
+
+
+def test_asking_for_pip_wakes_no_import_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setuptools' hook throws distutils out of a process that asks for pip, with a warning where it was in use."""
+    asked = []
+
+    class Hook:
+        def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
+            asked.append(name)
+            return None
+
+    monkeypatch.delitem(sys.modules, "pip", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Hook(), *sys.meta_path])
+
+    assert has_pip()
+    assert "pip" not in asked
+
+
+def test_where_no_folder_has_pip_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+
+    assert not has_pip()

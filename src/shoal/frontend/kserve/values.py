@@ -92,7 +92,7 @@ def dump(value: Any) -> bytes:
         text = _encode(value)
     except UnicodeEncodeError:
         text = b"null"
-    if b"null" not in text:
+    if text.find(b"null") < 0:  # `in` would raise and catch an exception each time, to see that this is no number
         return text
     written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return written.encode("utf-8", "surrogateescape")

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 
 from shoal.archive.checks import check_requirements
 from shoal.archive.entries import Limits
+from shoal.archive.environment import has_pip
 from shoal.archive.manifest import Manifest, read_manifest
 from shoal.archive.material import material_of
 from shoal.archive.store import place_of, stem_of
@@ -114,7 +115,7 @@ def _requirements(folder: Path, manifest: Manifest, *, installs: bool) -> tuple[
     findings = [Finding(levels[each.level], each.text) for each in check_requirements(file, members)]  # type: ignore[arg-type]
     asked = _asked(file)
     if installs:
-        if importlib.util.find_spec("pip") is None:
+        if not has_pip():
             findings.append(
                 Finding("fails", "requirements are to be installed, and there is no pip here", "install pip")
             )
