@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from typing import Final, Protocol
 
+from shoal.core.batch import Made
 from shoal.frontend.client import Client
 from shoal.payload import Block, Buffer
 
 JOINED: Final = 32 * 1024  # a body up to this size travels in one piece with its head: a copy is cheaper than a vector
 STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 BARE_LINES: Final = {s.value: f"HTTP/1.1 {s.value} \r\n".encode() for s in HTTPStatus}  # without a phrase
-LENGTHS: Final = tuple(b"Content-Length: %d\r\n\r\n" % n for n in range(2048))
+SMALL: Final = 2048  # a body below this size has its length line ready, and may leave with other answers
+LENGTHS: Final = tuple(b"Content-Length: %d\r\n\r\n" % n for n in range(SMALL))
 BODILESS: Final = frozenset({*range(100, 200), 204, 304})
 
 _WAITING: Final = 0
@@ -82,6 +84,7 @@ class Exchange:
         "_is_head",
         "_keep",
         "_link",
+        "_made",
         "_old",
         "_state",
         "body",
@@ -106,6 +109,7 @@ class Exchange:
         self._old = False  # the client speaks HTTP/1.0
         self._is_head = False
         self._chunked = False
+        self._made = b""  # the answer, whole, until it leaves with others
         self.method = ""
         self.target = target
         self.headers: list[tuple[bytes, bytes]] = []
@@ -158,8 +162,15 @@ class Exchange:
             self.body.release()
             self.body = b""
 
-    def respond(self, status: int, body: Buffer = b"", head: bytes = b"", reason: bytes | None = b"") -> None:
-        """Send the whole answer.
+    def respond(
+        self,
+        status: int,
+        body: Buffer = b"",
+        head: bytes = b"",
+        reason: bytes | None = b"",
+        together: list[Made] | None = None,
+    ) -> None:
+        """Send the whole answer; a small one joins those that are sent `together`, if there are any.
 
         `head` is ready header lines, each ending in CRLF (see `header_line`); the length, date and connection lines
         are added. `reason` is the phrase after the status: the usual one where it is empty, none at all for None. A
@@ -178,20 +189,39 @@ class Exchange:
             link.send(top + (b"\r\n" if status != 304 else _length(size)))
         elif self._is_head:
             link.send(top + _length(size))
+        elif size < SMALL:
+            made = b"".join((top, LENGTHS[size], body))
+            if together is not None:
+                self._made, self._keep = made, keep
+                together.append(self)
+                return
+            link.send(made)
         elif size <= JOINED or body.__class__ is not bytes:
-            link.send(b"".join((top, LENGTHS[size] if size < 2048 else _length(size), body)))
+            link.send(b"".join((top, _length(size), body)))
         else:
             link.send_all((top + _length(size), body))
         link.answered(keep)
 
+    def leave(self) -> None:
+        """Send the answer that was made to be sent with others; nothing if the client has left since."""
+        link = self._link
+        if link is not None:
+            link.send(self._made)
+            link.answered(self._keep)
+
     def respond_parts(
-        self, status: int, parts: Sequence[Buffer], head: bytes = b"", reason: bytes | None = b""
+        self,
+        status: int,
+        parts: Sequence[Buffer],
+        head: bytes = b"",
+        reason: bytes | None = b"",
+        together: list[Made] | None = None,
     ) -> None:
         """Send the whole answer in its parts. Large ones are not copied: what they look at stays as it is meanwhile."""
         link = self._link
         size = sum(map(len, parts))
         if link is None or size <= JOINED or self._is_head or status in BODILESS or self._state:
-            self.respond(status, b"".join(parts), head, reason)
+            self.respond(status, b"".join(parts), head, reason, together)
             return
         keep = self._keep and not self.close_after
         self._state = _DONE

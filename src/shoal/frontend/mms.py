@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from shoal.clock import Clock
+from shoal.core.batch import Batch
 from shoal.core.repository import Repository
 from shoal.core.request import Outcome, Request
 from shoal.errors import HandlerFailed, InvalidInput, ServingError
@@ -213,11 +214,14 @@ class Prediction:
         if isinstance(outcome, ServingError):
             self.refuse(outcome)
         elif is_last and not self._has_started:
+            batch = request.batch
+            assert batch is not None
+            head = self._head(batch, request, outcome)
             reason = outcome.reason.encode("latin-1", "replace") if outcome.reason else self._dialect.phrase
             if type(outcome.body) is memoryview:  # large, and nobody else's: it is sent from where it lies
-                exchange.respond_parts(outcome.status, (outcome.body,), self._head(request, outcome), reason)
+                exchange.respond_parts(outcome.status, (outcome.body,), head, reason)
             else:
-                exchange.respond(outcome.status, outcome.body, self._head(request, outcome), reason)
+                exchange.respond(outcome.status, outcome.body, head, reason, batch.together)
         else:
             self._stream(request, outcome, is_last)
 
@@ -250,7 +254,8 @@ class Prediction:
         exchange = self._exchange
         if not self._has_started:
             self._has_started = True
-            exchange.start(result.status, self._head(request, result), self._dialect.phrase)
+            assert request.batch is not None
+            exchange.start(result.status, self._head(request.batch, request, result), self._dialect.phrase)
         if exchange.writable:
             self._behind = 0
         else:  # the client reads more slowly than the model writes: it may fall behind only so far
@@ -263,9 +268,7 @@ class Prediction:
         if is_last:
             exchange.end()
 
-    def _head(self, request: Request, result: Result) -> bytes:
-        batch = request.batch
-        assert batch is not None
+    def _head(self, batch: Batch, request: Request, result: Result) -> bytes:
         kind = result.content_type
         head = b"%bx-request-id: %b\r\nServer-Timing: queue;dur=%b, %b\r\n%b" % (
             (CONTENT_TYPES.get(kind) or _type_line(kind)) if kind else b"",

@@ -249,10 +249,10 @@ class WorkerLink(asyncio.Protocol):
         waiting = len(self._scheduler.batcher.queue)
         if waiting and not (waiting < len(batch) >= MANY and sum(stages) < CHEAP):  # the instance first
             self._scheduler.freed(instance, batch, now, now)
-            _hand_out(batch, outcomes, now)
+            batch.hand_out(outcomes, now)
             self._close(batch, now, failure)
         else:  # the answers first, all else once they are on the wire
-            _hand_out(batch, outcomes, now)
+            batch.hand_out(outcomes, now)
             self._soon(self._settle, instance, batch, now, failure)
 
     def _is_lost(self, number: int, failure: Failure) -> bool:
@@ -274,11 +274,6 @@ class WorkerLink(asyncio.Protocol):
     def _close(self, batch: Batch, now: float, failure: Failure | None) -> None:
         is_short = failure is not None and failure.kind == "memory"
         self._scheduler.closed(batch, now, lambda: error_of(failure), out_of_memory=is_short)
-
-
-def _hand_out(batch: Batch, outcomes: Sequence[Outcome], now: float) -> None:
-    for place, outcome in enumerate(outcomes):  # whoever got none fails as the batch closes
-        batch.requests[place].answer(outcome, True, now)
 
 
 def error_of(failure: Failure | None) -> ServingError:

@@ -1,9 +1,11 @@
+from collections.abc import Callable
+
 import pytest
 
-from shoal.core.batch import Batch
-from shoal.core.request import State
+from shoal.core.batch import MANY, TOGETHER, Batch
+from shoal.core.request import Outcome, Request, State
 from shoal.errors import HandlerFailed, ServingError, WorkerDied
-from shoal.payload import Result
+from shoal.payload import Payload, Result
 from tests.support import Asked, ask
 
 
@@ -130,3 +132,85 @@ def test_who_left_or_was_answered_is_not_tried_again() -> None:
     assert batch.close(5.0, died, retry=3) == []
     assert left.block.released == answered.block.released == 1
     assert (batch.answered, batch.failed) == (1, 0)
+
+
+class Post:
+    """Requests whose answers are letters: those that may leave with others are put into the batch's bundle."""
+
+    def __init__(self) -> None:
+        self.made: list[Request] = []
+        self.sent: list[Request] = []
+
+    def ask(self, reply: Callable[[Request], None] | None = None) -> Request:
+        def on_answer(request: Request, outcome: Outcome, is_last: bool) -> None:
+            if reply is not None:
+                reply(request)
+            self.made.append(request)
+            assert request.batch is not None
+            if request.batch.together is None:
+                self.sent.append(request)
+            else:
+                request.batch.together.append(Letter(self, request))
+
+        return Request(Payload([]), on_answer, 0.0)
+
+
+class Letter:
+    def __init__(self, post: Post, request: Request) -> None:
+        self.post, self.request = post, request
+
+    def leave(self) -> None:
+        self.post.sent.append(self.request)
+
+
+@pytest.mark.parametrize("size", [MANY, TOGETHER - 1, TOGETHER, TOGETHER + 1, 2 * TOGETHER, 100])
+def test_answers_handed_out_leave_in_order_and_never_more_than_a_few_late(size: int) -> None:
+    post, late = Post(), []
+    requests = [post.ask(lambda request: late.append(len(post.made) - len(post.sent))) for _ in range(size)]
+    batch = Batch(7, requests, "full", 3.0)
+    batch.hand_out([Result(b"")] * size, 4.0)
+
+    assert post.sent == post.made == requests
+    assert late == [place % TOGETHER for place in range(size)]
+    assert batch.together is None
+
+
+@pytest.mark.parametrize("size", [1, 2, MANY - 1])
+def test_the_answers_of_a_small_batch_leave_as_they_are_made(size: int) -> None:
+    post, late = Post(), []
+    requests = [post.ask(lambda request: late.append(len(post.made) - len(post.sent))) for _ in range(size)]
+    Batch(7, requests, "full", 3.0).hand_out([Result(b"")] * size, 4.0)
+
+    assert post.sent == post.made == requests
+    assert late == [0] * size
+
+
+def test_whoever_has_no_outcome_fails_as_the_batch_closes() -> None:
+    one, two, three = ask(), ask(), ask()
+    batch = batch_of(one, two, three)
+    batch.hand_out([Result(b"first"), Result(b"second")], 4.0)
+    assert (one.ear.bodies, two.ear.bodies, three.ear.heard) == ([b"first"], [b"second"], [])
+    batch.close(4.0, died)
+
+    assert isinstance(three.ear.last, WorkerDied)
+
+
+def test_no_outcomes_are_nobody_s() -> None:
+    silent = ask()
+    batch_of(silent).hand_out([], 4.0)
+
+    assert silent.ear.heard == []
+
+
+def test_answers_that_were_made_leave_though_a_later_one_cannot_be_made() -> None:
+    def fail(request: Request) -> None:
+        raise ZeroDivisionError
+
+    post = Post()
+    requests = [*(post.ask() for _ in range(MANY)), post.ask(fail)]
+    batch = Batch(7, requests, "full", 3.0)
+    with pytest.raises(ZeroDivisionError):
+        batch.hand_out([Result(b"")] * len(requests), 4.0)
+
+    assert post.sent == requests[:MANY]
+    assert batch.together is None

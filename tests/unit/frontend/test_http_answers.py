@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.frontend.exchange import Exchange, header_line
+from shoal.core.batch import Made
+from shoal.frontend.exchange import SMALL, Exchange, header_line
 from tests.unit.frontend.http_fakes import GET, Client, chunked, ok, post
 
 HEAD = b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -52,6 +53,62 @@ def test_an_answer_in_parts_is_whole(size: int) -> None:
     assert undated(client) == b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
     client.send(GET + b"\r\n")
     assert len(client.seen) == 2
+
+
+def test_a_small_answer_joins_others_and_is_the_same_when_it_leaves() -> None:
+    client, exchange = asked()
+    together: list[Made] = []
+    exchange.respond(200, b"yes", b"A: b\r\n", together=together)
+    assert together == [exchange]
+    assert client.answer == b""
+    client.send(GET + b"\r\n")
+    assert len(client.seen) == 1, "the next request waits for the answer"
+
+    exchange.leave()
+    assert undated(client) == b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 3\r\n\r\nyes"
+    assert client.transport.writes == 1
+    client.turn()
+    assert len(client.seen) == 2
+    assert not client.transport.closed
+
+
+@pytest.mark.parametrize("request_", [OLD, GET + b"Connection: close\r\n\r\n"], ids=["HTTP/1.0", "close"])
+def test_a_connection_that_ends_with_its_answer_ends_when_that_leaves(request_: bytes) -> None:
+    client, exchange = asked(request_)
+    together: list[Made] = []
+    exchange.respond(200, b"yes", together=together)
+    assert not client.transport.closed
+    exchange.leave()
+    assert client.answer.endswith(b"\r\n\r\nyes")
+    assert client.transport.closed
+
+
+def test_an_answer_whose_client_left_before_it_could_leave_is_nobody_s() -> None:
+    client, exchange = asked()
+    together: list[Made] = []
+    exchange.respond(200, b"yes", together=together)
+    client.connection.connection_lost(None)
+    exchange.leave()
+    assert client.answer == b""
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "body"),
+    [
+        (GET + b"\r\n", 200, b"x" * SMALL),
+        (GET + b"\r\n", 200, b"x" * 100_000),
+        (GET + b"\r\n", 204, b""),
+        (HEAD, 200, b"yes"),
+    ],
+    ids=["not-small", "large", "no-content", "head"],
+)
+def test_other_answers_leave_at_once(request_: bytes, status: int, body: bytes) -> None:
+    client, exchange = asked(request_)
+    together: list[Made] = []
+    exchange.respond_parts(status, [body], together=together)
+    assert together == []
+    assert client.status == status
+    assert client.answer.endswith(b"\r\n\r\n" + (b"" if request_ is HEAD else body))
 
 
 def test_large_parts_of_an_answer_are_not_copied() -> None:

@@ -109,7 +109,7 @@ class InferCall(Call):
         head = (BYTES % head_size if head_size else JSON) + timing(request)
         self.gone()
         if self._packing is None:
-            exchange.respond_parts(200, pieces, head)
+            exchange.respond_parts(200, pieces, head, together=request.batch.together if request.batch else None)
             return
         body = b"".join(pieces)
         head += b"Content-Encoding: %b\r\n" % self._packing.encode()
