@@ -46,6 +46,7 @@ BURST = 20  # requests at once
 FULL_RATES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # of the capacity
 PROBES = (100, 400)  # connections at which the capacity is sought
 LEAST_ROUNDS = 3
+MOST_RATE = 10.0  # of the capacity: far more than can be answered
 COPIES = 2  # of each setting
 FOLLOWS = 0.7  # of the offered rate; a setting that answered less in its short look is not tried at higher ones
 LOOK_WITHIN = 20.0  # s for a look that should take one or two
@@ -311,13 +312,15 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", help="batch sizes")
     parser.add_argument("--delays", type=float, nargs="+", help="delays, ms")
     parser.add_argument("--clients", type=int, nargs="*", help="closed loops")
-    parser.add_argument("--rates", type=float, nargs="*", help="open loops, shares of the capacity")
+    parser.add_argument("--rates", type=float, nargs="*", help="open loops, shares of the capacity: 0.5 for half")
     parser.add_argument("--rounds", type=int, help="looks at each finalist, at least 3, as many at each copy")
     parser.add_argument("--copies", type=int, help="of each setting, looked at in turn")
     parser.add_argument("--window", type=float, help="s of a look in the final, at the least")
     parser.add_argument("--processes", type=int, default=max(1, min(4, (os.cpu_count() or 2) // 4)), help="of the load")
     parser.add_argument("--patience", type=float, default=600.0, help="s to wait in all for a host busy with others")
     args = parser.parse_args()
+    if any(not 0 < rate <= MOST_RATE for rate in args.rates or ()):
+        parser.error(f"--rates are shares of the capacity, above 0 and up to {MOST_RATE}: 0.5 for half of it")
     effort = effort_of(args)
     for name, case in cases_of(args).items():
         try:
