@@ -45,6 +45,20 @@ def test_every_inference_route_reaches_the_model_with_any_method(target: str, me
     assert row(desk.asked())["body"] == ("text/plain", b"x")
 
 
+def test_a_small_prediction_leaves_with_others_of_its_batch() -> None:
+    desk = desk_with("torchserve")
+    answer = desk.ask("/predictions/m", body=b"x")
+    batch = desk.asked().batch
+    assert batch is not None
+    together = batch.together = []
+    batch.deliver(0, Result(b"yes"), True, 1.0)
+    assert together == [answer.exchange]
+    assert not answer.link.sent
+
+    answer.exchange.leave()
+    assert (answer.status, answer.body) == (200, b"yes")
+
+
 @pytest.mark.parametrize(
     "target", ["/explanations/m", "/explanations/m/1.0", "/v1/models/m:explain", "/v2/models/m/explain"]
 )

@@ -38,6 +38,20 @@ def ready(**fields: Any) -> Bed:
     return bed
 
 
+def test_a_small_answer_leaves_with_others_of_its_batch() -> None:
+    bed = ready()
+    answer = bed.infer({"inputs": [given()]})
+    batch = bed.running()[0].batch
+    assert batch is not None
+    together = batch.together = []
+    bed.reply(OUT)
+    assert together == [answer.exchange]
+    assert not answer.link.sent
+
+    answer.exchange.leave()
+    assert answer.json["outputs"][0]["data"] == [1.0, 2.0, 3.0, 4.0]
+
+
 def test_a_request_reaches_its_worker_with_everything_it_said() -> None:
     bed = ready()
     parameters = {"sequence_id": 5, "sequence_end": True, "priority": 2, "timeout": 250_000, "mine": "x"}
