@@ -23,7 +23,7 @@ def config(batching: str) -> str:
     return f'[models.poison]\npath = "{POISON}"\nresponse_timeout = 1\nbatching = {{{batching}}}\n'
 
 
-TOGETHER = config('policy = "fixed", batch_size = 32, max_batch_delay = 20000')
+TOGETHER = config('policy = "fixed", batch_size = 32, max_batch_delay = 8000')
 SINGLE = config('policy = "single"')
 
 

@@ -1,5 +1,6 @@
 """`shoal tune` as a person runs it: real servers, real loads, small models whose best setting is plain."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,10 +13,14 @@ from typing import Any
 import pytest
 
 from shoal.errors import ServingError
+from shoal.tools.tune import trials
 from shoal.tools.tune.command import tune
+from shoal.tools.tune.trials import Trials
 from tests.serving import MODELS, SHOAL, eventually
 
-LOOK = ("--window", "400ms", "--warmup", "100ms", "--time-limit", "20s")
+SOON = ("--start-timeout", "60s", "--timeout", "10s", "--time-limit", "8s")
+LOOK = ("--window", "400ms", "--warmup", "100ms", *SOON)
+LONGER = ("--time-limit", "20s")  # for what has to be found
 QUICK = ("-c", "4", "--instances", "1", "--delays", "2", *LOOK)
 ONE = ("--batch-sizes", "1", "--workers", "1")
 MARK = "TUNE_TEST_MARK"
@@ -152,9 +157,7 @@ def test_a_setting_that_cannot_be_served_is_an_outcome_and_the_others_go_on(tmp_
         "    def inference(self, data):\n        return data\n"
     )
 
-    done = run(
-        tmp_path, "picky.py", "-i", "1", *QUICK, "--batch-sizes", "1", "--workers", "1,2", "--start-timeout", "60s"
-    )
+    done = run(tmp_path, "picky.py", "-i", "1", *QUICK, "--batch-sizes", "1", "--workers", "1,2", *LONGER)
 
     assert done.returncode == 0, done.stderr
     made = report(tmp_path)
@@ -171,7 +174,7 @@ def test_a_setting_that_fails_beside_servers_that_are_kept_is_tried_alone(tmp_pa
         "fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)\ndef predict(items):\n    return items\n"
     )
 
-    done = run(tmp_path, "jealous.py", "-i", "1", *QUICK, *ONE, "--start-timeout", "30s")
+    done = run(tmp_path, "jealous.py", "-i", "1", *QUICK, *ONE, *LONGER)
 
     assert done.returncode == 0, done.stderr
     runs = report(tmp_path)["runs"]
@@ -197,6 +200,38 @@ def test_a_model_that_never_loads_is_given_up(tmp_path: Path, mark: str) -> None
     eventually(lambda: not left_behind(mark), "nothing of it is left")
 
 
+def test_a_trial_that_never_ends_says_what_it_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(trials, "SLACK", -1000.0)
+
+    with pytest.raises(ServingError, match="the start of its server was waited for"):
+        tune([str(MODELS / "echo.py"), "-i", "1", *QUICK, *LONGER], standalone_mode=False)
+
+    assert capsys.readouterr().err.count("did not end") == 2
+
+
+def test_a_trial_that_stood_still_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = Trials._measured
+
+    async def stand_still_once(self: Trials, *more: Any) -> Any:
+        if trials.SLACK < 0:
+            monkeypatch.setattr(trials, "SLACK", 10.0)
+            await asyncio.sleep(600)
+        return await measured(self, *more)
+
+    monkeypatch.setattr(trials, "SLACK", -1000.0)
+    monkeypatch.setattr(Trials, "_measured", stand_still_once)
+
+    tune([str(MODELS / "echo.py"), "-i", "1", *QUICK, *ONE, "-g", "p99=5s"], standalone_mode=False)
+
+    said = capsys.readouterr()
+    assert said.err.count("did not end") == 1
+    assert "the best" in said.out or "Change nothing" in said.out
+
+
 def test_the_time_limit_ends_the_search_but_not_the_report(tmp_path: Path) -> None:
     (tmp_path / "sleeper.py").write_text(SLEEPER)
 
@@ -210,7 +245,7 @@ def test_the_time_limit_ends_the_search_but_not_the_report(tmp_path: Path) -> No
 
 def test_ctrl_c_prints_the_best_so_far_and_leaves_files_whole(tmp_path: Path, mark: str) -> None:
     (tmp_path / "sleeper.py").write_text(SLEEPER)
-    words = [*SHOAL, "tune", "sleeper.py", "-i", "1", *QUICK, "--window", "2s", "-o", "r"]
+    words = [*SHOAL, "tune", "sleeper.py", "-i", "1", *QUICK, *LONGER, "--window", "2s", "-o", "r"]
     with open(tmp_path / "err", "w") as err:
         working = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=err, text=True, cwd=tmp_path)
     try:
@@ -238,7 +273,7 @@ def test_a_tuner_that_is_killed_takes_its_server_and_load_with_it(tmp_path: Path
         f"    if len(calls) == 5:\n        pathlib.Path({str(tmp_path / 'up')!r}).touch()\n"
         "    time.sleep(0.02)\n    return items\n"
     )
-    words = [*SHOAL, "tune", "sleeper.py", "-i", "1", *QUICK, "--window", "20s"]
+    words = [*SHOAL, "tune", "sleeper.py", "-i", "1", *QUICK, *LONGER, "--window", "20s"]
     with open(tmp_path / "err", "w") as err:
         working = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=err, cwd=tmp_path)
     try:
@@ -314,13 +349,13 @@ def test_a_model_of_a_triton_repository_is_tuned_by_its_settings(tmp_path: Path,
         "                for each in requests]\n"
     )
 
-    more = ("--batch-sizes", "8", "--workers", "1", "--tensors", "json")
+    more = ("--batch-sizes", "8", "--workers", "1", "--tensors", "json", "--time-limit", "90s")
     done = run(tmp_path, "repository/slow", *QUICK, "-c", "8", *more)
 
     assert done.returncode == 0, done.stderr
     made = report(tmp_path)
     assert (made["default"]["limit"], made["default"]["delay"]) == (1, 0.0)
-    assert made["verdict"]["setting"]["limit"] == 8
+    assert made["verdict"]["setting"]["limit"] == 8, done.stderr
     assert "max_batch_size: 8\ndynamic_batching {" in done.stdout
     assert (folder / "config.pbtxt").read_text() == config
     eventually(lambda: not left_behind(mark), "no server and no load process is left")

@@ -1,6 +1,7 @@
 """Who may import whom. The table is the law; a departure from it is a change of this file, seen in review."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,7 +152,9 @@ def _exists(module: str) -> bool:
     return path.is_dir() or path.with_suffix(".py").exists()
 
 
-IMPORTS = [found for file in files() for found in imports_of(file)]
+@functools.cache
+def imports() -> list[Import]:
+    return [found for file in files() for found in imports_of(file)]
 
 
 def is_allowed(found: Import) -> bool:
@@ -170,22 +173,22 @@ def test_every_file_has_a_layer() -> None:
 
 
 def test_no_file_imports_a_layer_it_may_not() -> None:
-    assert [found.place for found in IMPORTS if not is_allowed(found)] == []
+    assert [found.place for found in imports() if not is_allowed(found)] == []
 
 
 def test_no_submodule_imports_from_the_package_itself() -> None:
     """That one habit makes import cycles; handlers under demo/ are written as a user writes them."""
-    from_package = [found for found in IMPORTS if found.target == "__init__" and found.layer != "demo"]
+    from_package = [found for found in imports() if found.target == "__init__" and found.layer != "demo"]
 
     assert [found.place for found in from_package] == []
 
 
 def test_no_import_is_relative() -> None:
-    assert [found.place for found in IMPORTS if found.module.startswith(".")] == []
+    assert [found.place for found in imports() if found.module.startswith(".")] == []
 
 
 def test_no_import_hides_inside_a_function() -> None:
-    late = [found for found in IMPORTS if found.is_late and not found.file.startswith(MAY_IMPORT_LATE)]
+    late = [found for found in imports() if found.is_late and not found.file.startswith(MAY_IMPORT_LATE)]
 
     assert [found.place for found in late] == []
 
@@ -194,7 +197,7 @@ def test_the_core_knows_no_socket_process_clock_or_tensor() -> None:
     forbidden = IMPURE | HEAVY
     impure = [
         found
-        for found in IMPORTS
+        for found in imports()
         if found.layer == "core"
         and found.module.split(".")[0] in forbidden
         and not (found.module == "asyncio" and found.file in AWAITS)
@@ -206,7 +209,7 @@ def test_the_core_knows_no_socket_process_clock_or_tensor() -> None:
 def test_only_workers_and_parts_of_models_import_what_models_need() -> None:
     heavy = [
         found
-        for found in IMPORTS
+        for found in imports()
         if found.module.split(".")[0] in HEAVY
         and not found.file.startswith(("worker/backends/", "upstream/", "demo/", "gpu/", "pool/ray.py"))
     ]
@@ -216,7 +219,7 @@ def test_only_workers_and_parts_of_models_import_what_models_need() -> None:
 
 def test_only_the_clock_and_the_edges_read_the_time() -> None:
     clocks = {"clock.py", "app.py", "telemetry.py", "pool/worker.py", "frontend/server.py", "frontend/hub.py"}
-    front = [found for found in IMPORTS if found.layer in {"core", "config", "wire", "archive", "payload", "errors"}]
+    front = [found for found in imports() if found.layer in {"core", "config", "wire", "archive", "payload", "errors"}]
 
     assert [found.place for found in front if found.module == "time" and found.file not in clocks] == []
 

@@ -4,7 +4,6 @@ It leaves when the socket ends, so none outlives the tool.
 """
 
 import asyncio
-import contextlib
 import gc
 import signal
 import socket
@@ -14,7 +13,7 @@ import msgspec
 import uvloop
 
 from shoal.tools.bench.loops import Closed, Open
-from shoal.tools.bench.messages import Halt, Halted, Load, Ready, decode_order
+from shoal.tools.bench.messages import Halted, Load, Ready, decode_order
 from shoal.tools.bench.recorder import Recorder
 from shoal.wire.channel import FrameReader, frame
 
@@ -39,14 +38,19 @@ class Agent(asyncio.Protocol):
     def __init__(self) -> None:
         self._frames = FrameReader(max_message=MOST_REQUEST)
         self._transport: asyncio.Transport | None = None
-        self._gone = asyncio.Event()
         self._loop: Closed | Open | None = None
         self._task: asyncio.Task[None] | None = None
+        self._gone: asyncio.Future[None] | None = None
 
     async def serve(self, sock: socket.socket) -> None:
-        """Do what is asked until the socket ends."""
-        await asyncio.get_running_loop().create_connection(lambda: self, sock=sock)
-        await self._gone.wait()
+        """Do what is asked until the socket ends; a load that fails ends both, for somebody waits for its reports."""
+        loop = asyncio.get_running_loop()
+        self._gone = loop.create_future()
+        transport, _ = await loop.create_connection(lambda: self, sock=sock)
+        try:
+            await self._gone
+        finally:
+            transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the way back, and say that we are here."""
@@ -58,30 +62,37 @@ class Agent(asyncio.Protocol):
         for message, _ in self._frames.feed(data):
             order = decode_order(message)
             if isinstance(order, Load):
-                self._task = asyncio.get_running_loop().create_task(self._do(order))
-            elif isinstance(order, Halt) and self._loop is not None:
+                self._begin(order)
+            elif self._loop is not None:
                 self._loop.halt()
-                asyncio.get_running_loop().call_later(GRACE, self._give_up, self._task)
+                asyncio.get_running_loop().call_later(GRACE, self._loop.give_up)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Leave; there is nobody to report to any more."""
         self._transport = None
-        self._gone.set()
+        self._leave(None)
 
-    async def _do(self, load: Load) -> None:
+    def _begin(self, load: Load) -> None:
         recorder = Recorder(load.begin, load.slice, lambda: loop.waiting, self._send)
         loop = self._loop = (Closed if load.kind == "closed" else Open)(load, recorder)
+        self._task = asyncio.get_running_loop().create_task(self._do(loop, recorder))
+        self._task.add_done_callback(lambda task: None if task.cancelled() else self._leave(task.exception()))
+
+    async def _do(self, loop: Closed | Open, recorder: Recorder) -> None:
         recorder.start()
-        with contextlib.suppress(asyncio.CancelledError):
-            await loop.run()
+        await loop.run()
         unanswered = loop.waiting
         recorder.stop()
         await loop.abandon()
         self._send(Halted(unanswered))
 
-    def _give_up(self, task: "asyncio.Task[None] | None") -> None:
-        if task is not None and task is self._task and not task.done():
-            task.cancel()
+    def _leave(self, error: BaseException | None) -> None:
+        if self._gone is None or self._gone.done():
+            return
+        if error is not None:
+            self._gone.set_exception(error)
+        elif self._transport is None:
+            self._gone.set_result(None)
 
     def _send(self, message: msgspec.Struct) -> None:
         if self._transport is not None:

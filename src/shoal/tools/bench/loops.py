@@ -47,6 +47,10 @@ class Base:
         self._halted = True
         self._check_done()
 
+    def give_up(self) -> None:
+        """End, whoever still waits for an answer."""
+        self._done.set()
+
     def _in_flight(self) -> int:
         return sum(connection.is_busy for connection in self._connections)
 

@@ -9,6 +9,7 @@ from shoal.tools.bench.timing import mean_rows, together
 from shoal.tools.histogram import PERCENTILES, Histogram, merged
 
 NEEDED = 3  # windows in a row that must agree
+BEHIND = 0.05  # of what came due, more than which is missing where a server does not keep up
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -16,6 +17,7 @@ class Piece(msgspec.Struct, frozen=True):
 
     answered: int
     counts: dict[int, int]  # of latencies, by bucket
+    waiting: int = 0  # requests that were out when it ended
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -56,6 +58,23 @@ class Level(msgspec.Struct, frozen=True):
         return sum(self.errors.values())
 
     @property
+    def is_behind(self) -> bool:
+        """Whether the server did not keep up with an open loop: it refused much, or more and more waited.
+
+        Some are always on their way when a level ends, and a batch of them more now and then. They are told from a
+        queue that grows by the least that waited: of the second half of the time, against the first.
+        """
+        some = BEHIND * self.offered
+        if self.offered - self.throughput <= some:
+            return False
+        if self.error_count > some * self.seconds:
+            return True
+        waiting = [piece.waiting for piece in self.pieces]
+        half = len(waiting) // 2
+        grown = 2 * (min(waiting[half:], default=0) - min(waiting[:half], default=0))
+        return grown > some * self.seconds
+
+    @property
     def notes(self) -> list[str]:
         """What a reader should know before believing the figures."""
         said = []
@@ -63,7 +82,7 @@ class Level(msgspec.Struct, frozen=True):
             said.append(f"cut short after {self.seconds:.1f} s")
         elif not self.is_stable:
             said.append(f"not stable: the last windows differ by {100 * self.spread:.0f} %")
-        if self.offered and self.throughput < 0.95 * self.offered:
+        if self.is_behind:
             said.append(f"cannot keep up: {self.unanswered} requests had no answer when it ended")
         if self.lag > 0.01:
             said.append(
@@ -123,7 +142,7 @@ def sum_up(slices: Sequence[Slice], length: float, *, seconds: float = 0.0) -> L
         latency=figures(latencies),
         errors=dict(sorted(errors.items(), key=lambda pair: -pair[1])),
         server=server_of(together(each.split for each in slices)),
-        pieces=[Piece(each.answered, dict(sorted(each.latencies.counts.items()))) for each in slices],
+        pieces=[Piece(each.answered, dict(sorted(each.latencies.counts.items())), each.waiting) for each in slices],
         seconds_each=length,
         lag=max((each.lag for each in slices), default=0.0),
         cpu=sum(each.cpu for each in slices) / taken if taken else 0.0,

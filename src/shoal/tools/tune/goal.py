@@ -81,11 +81,10 @@ def merit_of(goals: Goals, level: Level, memory: int) -> Merit:
     if not figures:
         return FAILED
     failed = level.error_count / max(1, level.error_count + level.answered)
-    behind = level.offered / level.throughput if level.offered and level.throughput else 1.0
     known = {**figures, "memory": float(memory)}
     over = [known[name] / limit - 1 for name, limit in goals.limits.items()]
     over += [failed * 100] if failed else []
-    over += [behind - 1] if behind > 1 / 0.95 else []
+    over += [level.offered / level.throughput - 1] if level.is_behind else []
     if (worst := max(over, default=0.0)) > 0:
         return Merit(0, -worst)
     value = figures[goals.objective]

@@ -62,6 +62,8 @@ class Trials:
         self._on_run = on_run
         self._crew: Crew | None = None
         self._servers = Servers(plan.host, plan.start_timeout)
+        self._awaited = ""  # what the trial at hand waits for
+        self._is_given_up = False  # it took longer than all that it waits for may
         self._began = time.monotonic()
         self.window = plan.look.window  # s of a look
         self.runs: list[Run] = []
@@ -87,10 +89,18 @@ class Trials:
         return sum(taken) / len(taken) if taken else 0.0
 
     async def run(self, setting: Setting) -> Merit:
-        """Run one; what fails has the worst merit. What fails beside other servers is tried once more alone."""
+        """Run one; what fails has the worst merit.
+
+        What fails beside other servers is tried once more alone; so is what stood still, for each of its parts has a
+        limit of its own: a machine that was paused does that, and no setting.
+        """
         run = await self._run(setting)
         is_beside = self._servers.count > self._servers.has(setting)
-        if (run.problem or run.errors) and is_beside and run.seconds < self._plan.start_timeout / 2:
+        if self._is_given_up:
+            self._on_run(run)
+            await self._servers.end_all()
+            run = await self._run(setting)
+        elif (run.problem or run.errors) and is_beside and run.seconds < self._plan.start_timeout / 2:
             await self._servers.end_all()
             run = await self._run(setting)
         self.runs.append(run)
@@ -102,13 +112,15 @@ class Trials:
         is_fresh = not self._servers.has(setting)
         look = self._look(is_fresh)
         problem, level, memory = "", None, 0
+        self._is_given_up = False
         # a look may wait as long as a request for its first answer, and as long again for those that are on their way
         within = self._plan.start_timeout + look.warmup + look.window + 2 * look.timeout + SLACK
         try:
             async with asyncio.timeout(within):
                 level, memory = await self._measured(setting, look)
         except TimeoutError:
-            problem = f"it did not end within {within:.0f} s"
+            problem = f"it did not end within {within:.0f} s: {self._awaited} was waited for"
+            self._is_given_up = True
             await self._renew()
         except ServingError as error:
             problem = str(error)
@@ -139,16 +151,21 @@ class Trials:
     async def _measured(self, setting: Setting, look: Settings) -> tuple[Level, int]:
         plan, crew = self._plan, self._crew
         assert crew is not None
+        self._awaited = "the start of its server"
         at = await self._servers.at(setting)
+        self._awaited = "what its model takes"
         target, samples = await asyncio.to_thread(self._aimed, at)
+        self._awaited = "the first answer"
         await asyncio.to_thread(check, target, samples[0], look.timeout)
         requests = [request_of(target, sample) for sample in samples]
         runner = Runner(target.site, requests, look, lambda *_: None)
+        self._awaited = "the end of the load"
         await runner.run_with(crew, [plan.step])
         if runner.findings.problem:
             raise ServingError(runner.findings.problem)
         if not runner.findings.levels or not runner.findings.levels[0].answered:
             raise ServingError("no request was answered")
+        self._awaited = "the memory that it takes"
         return runner.findings.levels[0], await asyncio.to_thread(self._memory, at)
 
     def _aimed(self, at: Served) -> tuple[Target, Sequence[Sample]]:

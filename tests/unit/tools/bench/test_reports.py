@@ -3,6 +3,7 @@ import io
 import re
 
 import msgspec
+import pytest
 
 from shoal.tools.bench import timing
 from shoal.tools.bench.live import sparkline
@@ -64,6 +65,38 @@ def test_a_reader_is_warned_of_figures_to_doubt() -> None:
     assert "cannot keep up: 9 requests" in note_lines(level(offered=4.0, unanswered=9))[0]
     assert "30 ms late" in note_lines(level(offered=0.0, lag=0.03))[0]
     assert "--processes" in note_lines(level(offered=0.0, cpu=0.95))[0]
+
+
+@pytest.mark.parametrize(
+    ("waiting", "is_behind"),
+    [
+        ([2, 5, 8, 11, 14, 17, 20, 23], True),
+        ([9, 2, 16, 8, 22, 14, 28, 20], True),  # batch by batch, and more each time
+        ([4, 3, 2, 4, 3, 2, 4, 20], False),  # a batch had just come when it ended
+        ([0, 0, 0, 0, 0, 9, 18, 27], False),  # it stood still in the end; how it would have gone on nobody knows
+        ([0, 0, 1, 0, 0, 0, 0, 1], False),
+    ],
+)
+def test_a_server_is_behind_when_more_and_more_wait_not_when_some_are_on_their_way(
+    waiting: list[int], is_behind: bool
+) -> None:
+    slices = [Slice(number, 20, waiting=each, due=23) for number, each in enumerate(waiting)]
+
+    assert sum_up(slices, 0.1).is_behind == is_behind
+
+
+def test_answers_that_are_there_are_not_behind_whatever_waits() -> None:
+    assert not sum_up([Slice(number, 98, waiting=2 * number, due=100) for number in range(8)], 0.1).is_behind
+
+
+def test_a_server_that_refuses_what_it_cannot_do_is_behind() -> None:
+    slices = [Slice(number, 80, due=100, errors={"503": 20}) for number in range(8)]
+
+    assert sum_up(slices, 0.1).is_behind
+
+
+def test_a_closed_loop_has_no_rate_to_be_behind_of() -> None:
+    assert not sum_up([Slice(0, 10, waiting=5), Slice(1, 1, waiting=9)], 0.1).is_behind
 
 
 def test_markdown_tells_all_of_it() -> None:

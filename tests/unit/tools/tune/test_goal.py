@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -17,14 +18,14 @@ from shoal.tools.tune.goal import (
 )
 
 
-def level(latencies: list[list[float]], **more: object) -> Level:
-    """Slices of a tenth of a second with these latencies."""
+def level(latencies: list[list[float]], waiting: Sequence[int] = (), **more: object) -> Level:
+    """Slices of a tenth of a second with these latencies, and so many requests without an answer at their ends."""
     pieces = []
-    for found in latencies:
+    for place, found in enumerate(latencies):
         histogram = Histogram()
         for latency in found:
             histogram.add(latency)
-        pieces.append(Piece(len(found), histogram.counts))
+        pieces.append(Piece(len(found), histogram.counts, waiting[place] if waiting else 0))
     answered = sum(map(len, latencies))
     made = Level(
         label="",
@@ -108,8 +109,16 @@ def test_a_setting_that_fails_requests_does_not_do_what_it_must() -> None:
 
 
 def test_a_setting_that_falls_behind_its_rate_does_not_do_what_it_must() -> None:
-    assert merit_of(Goals({}, "p99"), level([[0.01] * 10] * 10, offered=120.0), 0).rank == 0
+    grows = range(2, 22, 2)
+
+    assert merit_of(Goals({}, "p99"), level([[0.01] * 10] * 10, grows, offered=120.0), 0).rank == 0
     assert merit_of(Goals({}, "p99"), level([[0.01] * 10] * 10, offered=101.0), 0).rank == 1
+
+
+def test_requests_on_their_way_at_the_end_of_a_short_look_are_not_behind() -> None:
+    few = level([[0.02], [0.02] * 2] * 4, [0, 1, 0, 2, 0, 0, 1, 2], offered=14 / 0.8)  # 14 came, 12 were answered
+
+    assert merit_of(Goals({}, "p99"), few, 0).rank == 1
 
 
 def test_no_answers_are_a_failure() -> None:
