@@ -2,11 +2,13 @@
 
     python -m benchmarks.connections                     # needs wrk; under four minutes
     python -m benchmarks.connections --connections 1,64,1000 --rounds 1
+    python -m benchmarks.connections --frontends 4 --threads 4     # where there are cores for it
 
 A 64-byte echo over HTTP, closed loop, every connection kept alive. "Of the best" compares a level's median with that of
 the best: where it falls, there is a cliff. Many connections cost the kernel and the load generator more as well; so
 where nginx is installed, one process of it that answers two bytes without reading any is measured in turn, as a
-yardstick. Memory is the front process's own, before and with idle connections.
+yardstick. Memory is that of the process that accepts, or of all that do and their core, before and with idle
+connections.
 """
 
 import argparse
@@ -21,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.driving import Load, cpu_seconds, family, memory, need, raise_file_limit, rest, wrk
+from benchmarks.driving import Load, cpu_seconds, family, fronts, memory, need, raise_file_limit, rest, wrk
 from benchmarks.report import about, plot_lines, spread, table, write
 from benchmarks.serving import free_port, native, started
 
@@ -55,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Idle:
-    """Bytes of the front process with idle connections: resident, and by its share of what is shared."""
+    """Bytes of a server without its workers, with idle connections: resident, and by its share of what is shared."""
 
     connections: int
     before: tuple[int, int]
@@ -69,6 +71,8 @@ def main() -> None:
     parser.add_argument("--connections", default="1,8,64,256,1000,2500,5000", help="comma-separated")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=int, default=4, help="of each measurement; twice that from 1,000 on")
+    parser.add_argument("--frontends", type=int, default=1, help="front processes of the server")
+    parser.add_argument("--threads", type=int, default=1, help="of the load")
     parser.add_argument("--idle", type=int, default=5000, help="connections whose memory is measured")
     parser.add_argument("--name", default="connections", help="of the files under benchmarks/out")
     args = parser.parse_args()
@@ -79,32 +83,34 @@ def main() -> None:
         folder = Path(name)
         model, log = folder / "echo.py", folder / "server.log"
         model.write_text(MODEL)
-        with native(model, log) as server:
+        options = ("--frontends", str(args.frontends))
+        with native(model, log, *options) as server:
             print(f"memory of {args.idle} idle connections ...", file=sys.stderr, flush=True)
             idle = hold(server.pid, server.port, args.idle)
         rows: list[Row] = []
         with contextlib.ExitStack() as stack, contextlib.suppress(KeyboardInterrupt):
-            server = stack.enter_context(native(model, log))
+            server = stack.enter_context(native(model, log, *options))
             places = {"Shoal": (server.pid, server.port)}
             if shutil.which("nginx"):
                 places["nginx"] = stack.enter_context(yardstick(folder))
-            measure(places, levels, args.rounds, args.seconds, folder, rows)
+            measure(places, levels, args, folder, rows)
     if rows:
-        keep(args.name, rows, idle, args.seconds)
+        keep(rows, idle, args)
 
 
 def hold(pid: int, port: int, count: int) -> Idle:
     """Open connections and let them be: before, when they are fresh, and after one request on each."""
     ask(port, 50)
-    before = settled(pid)
+    accepting = [pid, *fronts(family(pid))]
+    before = settled(accepting)
     with contextlib.ExitStack() as stack:
         links = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(count)]
-        fresh = settled(pid)
+        fresh = settled(accepting)
         for link in links:
             link.sendall(REQUEST)
             if not link.recv(4096).startswith(b"HTTP/1.1 200"):
                 sys.exit("the server does not answer")
-        return Idle(count, before, fresh, settled(pid))
+        return Idle(count, before, fresh, settled(accepting))
 
 
 def ask(port: int, times: int) -> None:
@@ -115,10 +121,10 @@ def ask(port: int, times: int) -> None:
             link.recv(4096)
 
 
-def settled(pid: int) -> tuple[int, int]:
-    """The front process's memory once it has come to rest."""
-    rest(pid)
-    return memory([pid])
+def settled(pids: Sequence[int]) -> tuple[int, int]:
+    """The memory of a server's core, the first, and its front processes once they have come to rest."""
+    rest(pids[0])
+    return memory(pids)
 
 
 @contextlib.contextmanager
@@ -134,8 +140,7 @@ def yardstick(folder: Path) -> Iterator[tuple[int, int]]:
 def measure(
     places: Mapping[str, tuple[int, int]],
     levels: Sequence[int],
-    rounds: int,
-    seconds: int,
+    asked: argparse.Namespace,
     folder: Path,
     rows: list[Row],
 ) -> None:
@@ -147,9 +152,10 @@ def measure(
     for url in urls.values():
         wrk(url, body, headers, 64, 2)  # warm
     pids = {name: family(pid) for name, (pid, _) in places.items()}
-    for number, level, name in [(n, level, name) for n in range(rounds) for level in levels for name in places]:
+    for number, level, name in [(n, level, name) for n in range(asked.rounds) for level in levels for name in places]:
         before = cpu_seconds(pids[name])
-        load = wrk(urls[name], body, headers, level, seconds * (2 if level >= MANY else 1))
+        seconds = asked.seconds * (2 if level >= MANY else 1)
+        load = wrk(urls[name], body, headers, level, seconds, threads=asked.threads)
         cpu = (cpu_seconds(pids[name]) - before) / max(1, load.requests) * 1e6
         rows.append(Row(name, level, number, cpu, load))
         print(
@@ -173,7 +179,7 @@ def least(rates: Mapping[int, float]) -> float:
     return min([rate for level, rate in rates.items() if level >= FEW], default=1.0) / max(rates.values())
 
 
-def keep(name: str, rows: Sequence[Row], idle: Idle, seconds: int) -> None:
+def keep(rows: Sequence[Row], idle: Idle, asked: argparse.Namespace) -> None:
     """Write the tables, the data and the picture."""
     rates = rates_of(rows, "Shoal")
     beside = rates_of(rows, "nginx")
@@ -200,7 +206,8 @@ def keep(name: str, rows: Sequence[Row], idle: Idle, seconds: int) -> None:
     head += ["nginx, requests/s (of its best)"] if beside else []
     text = [about("Connections", "uvloop", "httptools")]
     text += [
-        f"64-byte echo, wrk -t1 on the same machine, {seconds} s each, levels in turns; medians (lowest to highest).\n"
+        f"64-byte echo, {asked.frontends} front process(es), wrk -t{asked.threads} on the same machine, "
+        f"{asked.seconds} s each, levels in turns; medians (lowest to highest).\n"
     ]
     text += [table(head, cells)]
     line = f"From {FEW} connections on, the lowest rate is {least(rates):.2f} of the best"
@@ -215,9 +222,9 @@ def keep(name: str, rows: Sequence[Row], idle: Idle, seconds: int) -> None:
     ]
     text += [table(["idle connections", "RSS MiB", "PSS MiB", "KiB for each"], memories)]
     data = {"rows": [asdict(row) for row in rows], "idle": asdict(idle)}
-    write(name, "\n".join(text), json.dumps(data, indent=1))
+    write(asked.name, "\n".join(text), json.dumps(data, indent=1))
     lines = {"Shoal": list(rates.items())} | ({"nginx, two bytes": list(beside.items())} if beside else {})
-    plot_lines(name, lines, "connections", "requests per second")
+    plot_lines(asked.name, lines, "connections", "requests per second")
     print("\n".join(text))
 
 

@@ -65,6 +65,11 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def fronts(pids: Iterable[int]) -> list[int]:
+    """Those of a server's processes that accept for its core."""
+    return [pid for pid in pids if b"shoal.fronts.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """The CPU time that processes have used, user and system."""
     total = 0
@@ -99,12 +104,14 @@ def memory(pids: Iterable[int]) -> tuple[int, int]:
     return found["Rss:"], found["Pss:"]
 
 
-def wrk(url: str, body: Path, headers: Mapping[str, str], connections: int, seconds: float) -> Load:
+def wrk(
+    url: str, body: Path, headers: Mapping[str, str], connections: int, seconds: float, *, threads: int = 1
+) -> Load:
     """Load a server over HTTP: one file, posted on so many connections as fast as it is answered."""
     lines = "\n".join(f"{name}: {value}" for name, value in headers.items())
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{max(1, round(seconds))}s", "--timeout", "20s", "--latency"]
+    shape = [f"-t{min(threads, connections)}", f"-c{connections}", f"-d{max(1, round(seconds))}s"]
     done = subprocess.run(
-        [*command, "-s", str(SCRIPT), url],
+        ["wrk", *shape, "--timeout", "20s", "--latency", "-s", str(SCRIPT), url],
         env={**os.environ, "BODY_FILE": str(body), "HEADERS": lines},
         capture_output=True,
         text=True,

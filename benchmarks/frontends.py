@@ -22,7 +22,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
-from benchmarks.driving import cpu_seconds, family, raise_file_limit
+from benchmarks.driving import cpu_seconds, family, fronts, raise_file_limit
 from benchmarks.load import Figures, closed_loop
 from benchmarks.report import about, plot_bars, spread, table, write
 from benchmarks.serving import ROOT, native
@@ -95,9 +95,9 @@ def start(stack: ExitStack, folder: Path, frontends: int, workers: int) -> Serve
     core, port, *_ = stack.enter_context(running)
     closed_loop(port, PATH, b"x", 4, seconds=0.5, warm=0.0)  # by now all of it is there
     below = [pid for pid in family(core) if pid != core]
-    fronts = [pid for pid in below if b"shoal.fronts.main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    accepting = fronts(below)
     print(f"{frontends} front process(es) at port {port}", flush=True)
-    return Server(frontends, port, core, fronts, [pid for pid in below if pid not in fronts])
+    return Server(frontends, port, core, accepting, [pid for pid in below if pid not in accepting])
 
 
 def measure(
