@@ -136,15 +136,17 @@ class Target:
         status = Path(f"/proc/{self.pid}/status").read_text()
         return 1024 * int(re.search(r"RssAnon:\s+(\d+)", status)[1])  # type: ignore[index]  # always there
 
-    def shared(self) -> int:
-        """Bytes that its shared memory takes now."""
+    def shared(self) -> dict[str, int]:
+        """Bytes that its shared memory takes now: that of the bodies, and of each worker's answers."""
         sizes = {}
         for path in _paths(self.pid):
             with contextlib.suppress(OSError):
-                if "memfd:shoal" in os.readlink(path):
+                found = re.match(r"/?memfd:shoal(-answers)? ", os.readlink(path))
+                if found is not None:
                     status = os.stat(path)
-                    sizes[status.st_ino] = status.st_blocks * 512
-        return sum(sizes.values())
+                    name = f"answers {status.st_ino}" if found[1] else "bodies"
+                    sizes[name] = status.st_blocks * 512
+        return sizes
 
     def mishaps(self) -> list[str]:
         """What the front process says went wrong in its own code."""
