@@ -44,7 +44,7 @@ LAYERS: dict[str, set[str] | None] = {
         "version",
         "wire",
     },  # processes with clients
-    "pool": {"core", "wire", "config", "telemetry", "clock", "errors", "payload"},
+    "pool": {"core", "wire", "config", "heap", "telemetry", "clock", "errors", "payload"},
     "worker": {"answer", "heap", "tensor", "wire", "payload", "config", "errors", "version", "upstream"},
     "upstream": {"errors", "tensor", "version", "wire", "worker"},  # the modules that handlers of other servers import
     # model repositories, and models that ask others: those speak v2 as clients do

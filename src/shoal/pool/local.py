@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from shoal import heap
 from shoal.clock import Clock
 from shoal.config.model import ModelConfig
 from shoal.core.model import Proof, WorkerFacts
@@ -201,6 +202,7 @@ def environment_of(config: ModelConfig, environment: Mapping[str, str]) -> dict[
     hidden = re.compile(config.hidden_environment) if config.hidden_environment else None
     seen = {name: value for name, value in environment.items() if hidden is None or not hidden.fullmatch(name)}
     seen |= {"PYTHONUNBUFFERED": "1", **config.environment}
+    seen[heap.TUNABLES] = heap.with_huge_pages(seen.get(heap.TUNABLES, ""))
     if config.packages:
         path = seen.get("PYTHONPATH", "")
         seen["PYTHONPATH"] = f"{config.packages}{os.pathsep}{path}" if path else config.packages

@@ -39,6 +39,7 @@ def main() -> None:
     control_fd, arena_fd, parent = map(int, sys.argv[1:4])
     die_with(parent)
     heap.keep(heap.WORKER)
+    heap.share()
     control = socket.socket(fileno=control_fd)
     failed = warm([Path(name) for name in sys.argv[4:]])
     arena = ArenaReader(arena_fd) if arena_fd >= 0 else None
