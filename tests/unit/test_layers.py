@@ -26,7 +26,7 @@ LAYERS: dict[str, set[str] | None] = {
     "tensor": {"answer", "errors"},
     "timer": set(),
     "alarm": {"clock", "timer"},
-    "config": {"errors", "payload", "clock"},
+    "config": {"errors", "payload", "clock", "heap"},
     "telemetry": {"errors", "payload", "clock", "redact"},
     "logs": {"errors", "redact"},
     "archive": {"errors", "config", "version"},
@@ -44,7 +44,7 @@ LAYERS: dict[str, set[str] | None] = {
         "version",
         "wire",
     },  # processes with clients
-    "pool": {"core", "wire", "config", "heap", "telemetry", "clock", "errors", "payload"},
+    "pool": {"core", "wire", "config", "telemetry", "clock", "errors", "payload"},
     "worker": {"answer", "heap", "tensor", "wire", "payload", "config", "errors", "version", "upstream"},
     "upstream": {"errors", "tensor", "version", "wire", "worker"},  # the modules that handlers of other servers import
     # model repositories, and models that ask others: those speak v2 as clients do
@@ -66,7 +66,7 @@ LAYERS: dict[str, set[str] | None] = {
     # a profile is a bare worker; the doctor reads what the servers read, by the same rules; gRPC loads need HTTP/2
     "tools": {
         *("archive", "config", "errors", "frontend", "payload", "redact", "triton", "upstream", "version", "wire"),
-        *("console", "timer", "worker"),
+        *("console", "heap", "timer", "worker"),
     },
     "testing": EVERYTHING,
     "app": EVERYTHING,

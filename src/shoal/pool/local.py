@@ -3,15 +3,14 @@
 import asyncio
 import logging
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from shoal import heap
 from shoal.clock import Clock
+from shoal.config.environment import environment_of
 from shoal.config.model import ModelConfig
 from shoal.core.model import Proof, WorkerFacts
 from shoal.core.scheduler import Scheduler
@@ -195,20 +194,6 @@ def successor(id: str) -> str:
 def device_for(config: ModelConfig, number: int) -> str:
     """Where the worker of this number runs: its models' devices in turn."""
     return config.devices[number % len(config.devices)] if config.devices else config.device
-
-
-def environment_of(config: ModelConfig, environment: Mapping[str, str]) -> dict[str, str]:
-    """What the workers of a model see of the server's environment, and what they see besides."""
-    hidden = re.compile(config.hidden_environment) if config.hidden_environment else None
-    seen = {name: value for name, value in environment.items() if hidden is None or not hidden.fullmatch(name)}
-    seen |= {"PYTHONUNBUFFERED": "1", **config.environment}
-    if config.instances == 1 and all(count == 1 for count in config.micro_batching.parallelism.values()):
-        # several threads of a stage would wait for each other in the one heap that gets them
-        seen[heap.TUNABLES] = heap.with_huge_pages(seen.get(heap.TUNABLES, ""))
-    if config.packages:
-        path = seen.get("PYTHONPATH", "")
-        seen["PYTHONPATH"] = f"{config.packages}{os.pathsep}{path}" if path else config.packages
-    return seen
 
 
 def _python_files(path: str) -> list[str]:

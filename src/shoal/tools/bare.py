@@ -1,5 +1,6 @@
 """A bare model: batches go through the worker's own reading, stages and writing, and no front process is there."""
 
+import gc
 import socket
 import sys
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from shoal import heap
 from shoal.config.kinds import convert
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed
@@ -33,19 +35,27 @@ class Ear(Protocol):
 
 
 def channel_of_parent() -> BlockingChannel:
-    """Give the way to the tool whose process we are, which is not outlived: SOCKET_FD and PARENT_PID are our words."""
+    """Give the way to the tool whose process we are, which is not outlived: SOCKET_FD and PARENT_PID are our words.
+
+    Memory is kept as a worker keeps it.
+    """
     fd, parent = map(int, sys.argv[1:3])
     die_with(parent)
+    heap.keep(heap.WORKER)
+    heap.share()
     return BlockingChannel(socket.socket(fileno=fd))
 
 
 def loaded(channel: BlockingChannel, load: Load, purpose: str) -> Program | None:
     """Load the model that the first word names; None where it cannot be, which the tool is told."""
     try:
-        return choice.load(convert(load.config, ModelConfig), purpose)
+        program = choice.load(convert(load.config, ModelConfig), purpose)
     except LoadFailed as error:
         channel.send(Unloadable(str(error), error.traceback))
         return None
+    gc.collect()
+    gc.freeze()  # as a worker does: to look through a loaded model takes long
+    return program
 
 
 def pipeline_of(program: Program) -> Inline:

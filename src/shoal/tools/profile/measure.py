@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
+from shoal.config.environment import environment_of
 from shoal.config.model import ModelConfig
 from shoal.errors import LoadFailed, ProtocolError, ServingError
 from shoal.tools.machine import available_memory
@@ -97,6 +98,7 @@ def holding(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=environment_of(config, os.environ),
                 process_group=0,  # Ctrl-C is ours to act on
             )
         finally:

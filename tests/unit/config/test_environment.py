@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from shoal.config.environment import environment_of
 from shoal.config.model import MicroBatching, ModelConfig
-from shoal.pool.local import environment_of
 
 HUGE = "glibc.malloc.hugetlb=1"
 
