@@ -40,6 +40,7 @@ from shoal.pool.local import LocalPool
 from shoal.series.canary import canary_page
 from shoal.signals import serve_until_told
 from shoal.startup import Startup, snapshot_models
+from shoal.strain import Watcher
 from shoal.telemetry import Metrics, ModelFacts, ModelStats
 from shoal.v2 import V2
 from shoal.watch import Watch
@@ -110,6 +111,7 @@ class App:
             gpus=self.deployment.defaults.gpus,
             is_default=self._is_default,
         )
+        self.strain = Watcher(config.frontends)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -133,6 +135,7 @@ class App:
         if self.watch is not None:
             self.watch.start()
         self.measuring.start()
+        self.strain.start()
         self._save("startup")
         gc.collect()
         gc.freeze()  # what lives as long as the server is not looked at again and again
@@ -148,6 +151,7 @@ class App:
         self._save("shutdown")
         if self.watch is not None:
             await self.watch.stop()
+        self.strain.stop()
         await self.measuring.stop()
         await self.apis.drain(limit)
         if self.crew is not None:

@@ -26,6 +26,7 @@ SECONDS = (
     *(0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 BODIES: Final = "Large request bodies: in shared memory (arena), beside it, and refused for want of room."
+CORE: Final = "Processor time of the process that decides. Near a second a second, clients wait for it."
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024)
 
 
@@ -105,9 +106,11 @@ class Metrics:
         models: Callable[[], Iterable[ModelFacts]],
         started: float,
         memory: Callable[[], Mapping[str, int]] = dict,
+        spent: Callable[[], float] = time.process_time,
     ) -> None:
         self._models = models
         self._memory = memory
+        self._spent = spent
         self._started = started
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -157,6 +160,7 @@ class Metrics:
             compute.add_metric(key, stats.compute_time.cumulative(), stats.compute_time.total)
             rows.add_metric(key, stats.batch_rows.cumulative(), stats.batch_rows.total)
         start = GaugeMetricFamily("shoal_start_time_seconds", "When the server started, Unix time.", self._started)
+        spent = CounterMetricFamily("shoal_core_cpu_seconds", CORE, self._spent())
         return [
             requests,
             batches,
@@ -172,6 +176,7 @@ class Metrics:
             compute,
             rows,
             start,
+            spent,
             *(GaugeMetricFamily(f"shoal_{name}", BODIES, value) for name, value in self._memory().items()),
         ]
 

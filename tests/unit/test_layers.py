@@ -58,6 +58,7 @@ LAYERS: dict[str, set[str] | None] = {
     "startup": {"archive", "config", "core", "errors", "watch"},
     "watch": {"config", "core", "errors"},
     "signals": set(),
+    "strain": {"config"},
     "measuring": {"config", "errors", "series", "telemetry"},
     "workflows": {"archive", "config", "core", "errors"},
     "launch": EVERYTHING,  # commands that start servers: ours and those of others

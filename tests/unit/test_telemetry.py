@@ -78,7 +78,7 @@ def test_a_batch_is_counted_once_with_all_that_happened_in_it() -> None:
 
 
 def samples(*facts: ModelFacts) -> dict[tuple[str, tuple[str, ...]], float]:
-    page = Metrics(lambda: facts, 1_700_000_000.0).page().decode()
+    page = Metrics(lambda: facts, 1_700_000_000.0, spent=lambda: 12.5).page().decode()
     return {
         (
             sample.name,
@@ -104,6 +104,7 @@ def test_the_page_is_what_prometheus_reads() -> None:
     assert got["shoal_batches_running", model] == 8
     assert got["shoal_instances", model] == 9
     assert got["shoal_start_time_seconds", ()] == 1_700_000_000
+    assert got["shoal_core_cpu_seconds_total", ()] == 12.5
     assert got["shoal_queue_seconds_count", model] == 3
     assert got["shoal_queue_seconds_sum", model] == 1.5
     assert got["shoal_compute_seconds_bucket", (*model, "0.1")] == 0
@@ -122,7 +123,7 @@ def test_models_and_versions_are_counted_apart() -> None:
 
 
 def test_a_server_without_models_has_a_page() -> None:
-    assert samples() == {("shoal_start_time_seconds", ()): 1_700_000_000}
+    assert samples() == {("shoal_start_time_seconds", ()): 1_700_000_000, ("shoal_core_cpu_seconds_total", ()): 12.5}
 
 
 @given(name=st.text(st.characters(exclude_categories=["Cs"])))
