@@ -119,7 +119,7 @@ def array_of(name: str, received: Received) -> Any:
     """Give an input as an array: a look at its bytes, or an object array of bytes for BYTES."""
     if received.datatype == "BYTES":
         return read_bytes(received.data, received.shape, name)
-    return np.frombuffer(received.data, DTYPES[received.datatype]).reshape(received.shape)
+    return np.ndarray(received.shape, DTYPES[received.datatype], received.data)
 
 
 def read_bytes(data: Buffer, shape: Sequence[int], name: str) -> Any:
@@ -159,11 +159,15 @@ def write_bytes(array: Any) -> bytes:
 
 def bytes_of(array: Any) -> bytes | memoryview:
     """Give an array's bytes as they travel; a look at them where they lie in order already."""
-    if array.dtype == np.object_:
+    kind = array.dtype.kind
+    if kind in "OS":
         return write_bytes(array)
     if not array.size:
         return b""
-    flat: memoryview = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    ordered: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+    if kind in "biuf":
+        return memoryview(ordered).cast("B")
+    flat: memoryview = ordered.reshape(-1).view(np.uint8).data  # numbers of another library, which have no letter
     return flat
 
 

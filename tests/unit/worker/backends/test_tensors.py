@@ -87,10 +87,24 @@ def test_what_a_request_says_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.zeros((0, 3), np.float16), np.arange(6).reshape(2, 3).T, np.array(True), np.ones((2, 2), np.float16)]
+    "array",
+    [
+        *(np.zeros((0, 3), np.float16), np.arange(6).reshape(2, 3).T, np.array(True), np.ones((2, 2), np.float16)),
+        *(np.arange(12, dtype=np.uint8).reshape(3, 4)[:, ::2], np.arange(3, dtype=">i4"), np.zeros(2, np.bool_)),
+    ],
 )
 def test_the_bytes_of_an_array_are_in_order(array: Any) -> None:
     assert bytes(tensors.bytes_of(array)) == array.tobytes()
+
+
+@pytest.mark.parametrize("strings", [np.array([b"ab", b"c", b""]), np.array(["ab", b"c", ""], object)])
+def test_strings_travel_after_their_lengths_whatever_array_they_are_in(strings: Any) -> None:
+    assert tensors.bytes_of(strings) == b"\x02\0\0\0ab\x01\0\0\0c\0\0\0\0"
+
+
+def test_the_bytes_of_numbers_that_have_no_letter_are_in_order() -> None:
+    array = np.array([(1, 2)], np.dtype([("a", "i1"), ("b", "i1")]))  # as those of other libraries, such as bfloat16
+    assert bytes(tensors.bytes_of(array)) == b"\1\2"
 
 
 def test_the_bytes_of_an_array_in_order_are_not_copied() -> None:
