@@ -31,7 +31,7 @@ COMPILED: Final = {
     "series": "recorder spans values",
     "pool": "link",
     "wire": "channel memory tray",
-    "worker": "batch each failures home items lead link main outlet pipeline requests streams",
+    "worker": "batch each failures home items lead link main outlet pipeline requests scope streams",
     "worker/backends": "tensors triton_python triton_replies",
     "frontend": "budget exchange fragments http hub incoming known mms noted phase refusals routes server timing",
     "frontend/kserve": "access answers asked blocks calls desk infer plan requests routes values",

@@ -69,6 +69,8 @@ class LevelQueue:
         """Give the waiting requests whose time is over; the caller ends and forgets each. Others are put back."""
         late: dict[int, list[Request]] = {}
         heap = self._times
+        if not heap or heap[0][0] > now:
+            return ()
         ended: list[Request] = []
         while heap and heap[0][0] <= now:
             time, _, request = heapq.heappop(heap)

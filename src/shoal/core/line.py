@@ -39,9 +39,13 @@ class Line:
         return self._size
 
     def __iter__(self) -> Iterator[Request]:
+        if self._size == 1 and (first := self._first()) is not None:  # as with a lone client
+            return iter([first])
         return (request for _, part in self._parts() for request in part if request.state is QUEUED)
 
     def __getitem__(self, index: int) -> Request:
+        if not index and (first := self._first()) is not None:
+            return first
         for request in islice(self, index, None):
             return request
         raise IndexError(index)
@@ -113,8 +117,22 @@ class Line:
         self._size = self._dead = self.rows = 0
         return everybody
 
-    def _parts(self) -> Iterator[tuple[Level | None, deque[Request]]]:
-        yield None, self._returned
+    def _first(self) -> Request | None:
+        """Give the head of those who wait."""
+        for _, part in self._parts():
+            for request in part:
+                if request.state is QUEUED:
+                    return request
+        return None
+
+    def _parts(self) -> list[tuple[Level | None, deque[Request]]]:
+        """Give what has anybody in it, in order."""
+        found: list[tuple[Level | None, deque[Request]]] = []
+        if self._returned:
+            found.append((None, self._returned))
         for level in self.levels:
-            yield level, level.fresh
-            yield level, level.delayed
+            if level.fresh:
+                found.append((level, level.fresh))
+            if level.delayed:
+                found.append((level, level.delayed))
+        return found

@@ -7,9 +7,12 @@ request that does not fit any more, and the point where the batch ends is chosen
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from shoal.core.policy import Decision, Fleet, Hold, Lane, Leave, Told
 from shoal.core.request import Request
+
+LONE: Final = Leave(1, "delay")  # made once: so the batch of a lone request leaves
 
 
 def decide(requests: Iterable[Request], sizes: Sequence[int], limit: int, delay: float, now: float) -> Leave | Hold:
@@ -40,7 +43,9 @@ def decide(requests: Iterable[Request], sizes: Sequence[int], limit: int, delay:
         return Leave(rows, "full")
     if rows >= sizes[-1]:
         return Leave(rows, "preferred")
-    return Leave(rows, "delay") if is_late else Hold(oldest + delay, "delay")
+    if not is_late:
+        return Hold(oldest + delay, "delay")
+    return LONE if rows == 1 else Leave(rows, "delay")
 
 
 class Preferred(Told):

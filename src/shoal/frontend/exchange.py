@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from shoal.core.batch import Made
 from shoal.frontend.client import Client
-from shoal.payload import Block, Buffer
+from shoal.payload import Block, Buffer, total
 
 JOINED: Final = 32 * 1024  # a body up to this size travels in one piece with its head: a copy is cheaper than a vector
 STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
@@ -219,7 +219,7 @@ class Exchange:
     ) -> None:
         """Send the whole answer in its parts. Large ones are not copied: what they look at stays as it is meanwhile."""
         link = self._link
-        size = sum(map(len, parts))
+        size = total(parts)
         if link is None or size <= JOINED or self._is_head or status in BODILESS or self._state:
             self.respond(status, b"".join(parts), head, reason, together)
             return

@@ -12,7 +12,7 @@ from shoal.core.batch import Batch, Stages
 from shoal.core.request import Outcome
 from shoal.core.scheduler import Scheduler
 from shoal.errors import HandlerFailed, InvalidInput, ProtocolError, ServingError
-from shoal.payload import Buffer, Result
+from shoal.payload import Buffer, Result, total
 from shoal.pool.errands import Errands
 from shoal.wire.channel import JOIN_BELOW, FrameReader, frame
 from shoal.wire.messages import (
@@ -136,7 +136,7 @@ class WorkerLink(asyncio.Protocol):
         if self._transport is None:
             return
         buffers = frame(message, data)
-        if sum(map(len, data)) < JOIN_BELOW:
+        if total(buffers) < JOIN_BELOW:
             self._transport.write(b"".join(buffers))
         else:
             self._transport.writelines(buffers)

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from shoal.errors import ProtocolError
-from shoal.payload import Buffer
+from shoal.payload import Buffer, total
 from shoal.wire.messages import encode
 
 HEAD: Final = struct.Struct("<IQ")
@@ -31,7 +31,7 @@ class PeerDied(ProtocolError):
 def frame(message: msgspec.Struct, data: Sequence[Buffer] = ()) -> list[Buffer]:
     """Give the buffers of one frame; data is referred to, not copied."""
     head = encode(message)
-    size = sum(map(len, data)) if data else 0
+    size = total(data) if data else 0
     return [HEAD.pack(len(head), size) + head, *data]
 
 
@@ -142,12 +142,12 @@ class BlockingChannel:
     def send(self, message: msgspec.Struct, data: Sequence[Buffer] = ()) -> None:
         """Send one frame whole; small ones in one piece, of large ones the kernel gathers the buffers."""
         buffers = frame(message, data)
-        total = sum(map(len, buffers))
-        if total < JOIN_BELOW:
+        size = total(buffers)
+        if size < JOIN_BELOW:
             self._socket.sendall(b"".join(buffers))
             return
         sent = self._socket.sendmsg(buffers[:512])
-        if sent == total:
+        if sent == size:
             return
         for buffer in buffers:  # a full socket buffer, or very many buffers: the slow way for the rest
             view = memoryview(buffer)

@@ -193,7 +193,8 @@ class Slice:
 
     def drop_failed(self, values: Any, where: str) -> Any:
         """Take exceptions out of a list of one value per request, and with them the requests they end."""
-        if type(values) not in (list, tuple) or len(values) != len(self.places):
+        kind = type(values)
+        if (kind is not list and kind is not tuple) or len(values) != len(self.places):
             return values
         if len(values) == 1 and not isinstance(values[0], BaseException):  # nothing to look for
             return values

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shoal.payload import Buffer
+from shoal.payload import Buffer, total
 from shoal.wire.tray import LARGE, Laid, TrayWriter
 
 
@@ -15,7 +15,7 @@ class Outlet:
     def join(self, buffers: Sequence[Buffer]) -> Buffer | Laid:
         """Put buffers one after the other; they may change afterwards."""
         if self.tray is not None:
-            size = sum(map(len, buffers))
+            size = total(buffers)
             if size >= LARGE and (laid := self.tray.lay(buffers, size)) is not None:
                 return laid
         return b"".join(buffers)

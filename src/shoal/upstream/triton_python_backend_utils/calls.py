@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import ContextVar, Token
 from typing import Any
 
 from shoal import tensor
@@ -13,35 +12,11 @@ from shoal.upstream.triton_python_backend_utils.tensor import Tensor
 from shoal.wire.messages import Failure, Order
 from shoal.worker.backends.received import Received
 from shoal.worker.errands import CANCELLED, TICK, Errand, Heard, Make, errands
+from shoal.worker.scope import current
 
 ONLY_EXECUTE = "BLS is only supported during the 'execute' function."
 NOT_HERE = "there is no server to ask here: a model does that in initialize, in execute and in its own threads"
 _EMPTY = InferenceResponse()
-
-
-class Scope:
-    """The batch that a call is made for: whether anybody waits for it, and whether it holds its instance.
-
-    Within it calls are made for this batch, also from the coroutines that are begun meanwhile.
-    """
-
-    __slots__ = ("_before", "holds", "is_wanted")
-
-    def __init__(self, is_wanted: Callable[[], bool], *, holds: bool) -> None:
-        self.is_wanted = is_wanted
-        self.holds = holds
-        self._before: Token[Scope] | None = None
-
-    def __enter__(self) -> None:
-        self._before = _scope.set(self)
-
-    def __exit__(self, *_: object) -> None:
-        assert self._before is not None, "it was entered"
-        _scope.reset(self._before)
-
-
-_OPEN = Scope(lambda: True, holds=False)  # of a thread that the model started itself
-_scope: ContextVar[Scope] = ContextVar("scope", default=_OPEN)
 _model = ""
 _instance = ""
 _is_loaded = False
@@ -67,7 +42,7 @@ class Call:
     def __init__(self, make: Callable[[int, bool], Any], inputs: list[Any], device: int | None) -> None:
         if not _is_loaded:
             raise TritonModelException(ONLY_EXECUTE)
-        self._scope = _scope.get()
+        self._scope = current()
         self._device = device  # of a GPU that the outputs should lie on
         self._errand = _begin(lambda number: make(number, self._scope.holds), inputs)
         self._responses: list[InferenceResponse] = []
@@ -187,7 +162,7 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
 
 
 def _order(what: str, make: Make) -> bool:
-    heard = _begin(make, []).wait(0, _scope.get().is_wanted)
+    heard = _begin(make, []).wait(0, current().is_wanted)
     assert heard is not None, "an errand ends with an answer"
     failure: Failure | None = heard[0].failure
     if failure is not None:

@@ -32,6 +32,7 @@ from shoal.worker.errands import errands
 from shoal.worker.home import Home
 from shoal.worker.later import Later, Pump
 from shoal.worker.program import Program, Stage
+from shoal.worker.scope import Scope
 
 CLASS = "TritonPythonModel"
 UTILS = "triton_python_backend_utils"
@@ -229,8 +230,8 @@ class _Refused(Exception):
     """What a model gave cannot be used; its text says all."""
 
 
-def _scope(batch: Pairs, *, holds: bool) -> calls.Scope:
-    return calls.Scope(lambda: not all(reply.is_left for reply, _ in batch), holds=holds)
+def _scope(batch: Pairs, *, holds: bool) -> Scope:
+    return Scope(lambda: not all(reply.is_left for reply, _ in batch), holds=holds)
 
 
 def _answer(batch: Pairs, result: Any) -> None:

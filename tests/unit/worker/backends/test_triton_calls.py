@@ -16,6 +16,7 @@ from shoal.upstream import triton_python_backend_utils as pb_utils
 from shoal.upstream.triton_python_backend_utils import calls
 from shoal.wire.messages import Ask, CallOff, Failure, Order, Told
 from shoal.worker.errands import CANCELLED, Errands
+from shoal.worker.scope import Scope
 
 NOTHING = memoryview(b"")
 
@@ -196,7 +197,7 @@ def test_without_a_loop_nothing_is_awaited_and_nothing_asked(server: Server) -> 
 
 
 def test_a_call_is_called_off_when_nobody_waits_for_its_batch(server: Server) -> None:
-    with calls.Scope(lambda: False, holds=True):
+    with Scope(lambda: False, holds=True):
         found = value(request().exec())
     assert found == ("CANCELLED", "the request was cancelled")
     assert server.asked[0].holds and server.asked[-1] == CallOff(1)
@@ -214,14 +215,14 @@ def test_a_coroutine_that_nobody_waits_for_is_called_off_too(server: Server) -> 
         is_wanted = False
         return await waiting
 
-    with calls.Scope(lambda: is_wanted, holds=True):
+    with Scope(lambda: is_wanted, holds=True):
         assert value(asyncio.run(work()))[0] == "CANCELLED"
     assert server.asked[0].holds
 
 
 def test_a_thread_of_its_own_calls_for_nobodys_batch(server: Server) -> None:
     server.answers = ONE
-    with calls.Scope(lambda: False, holds=True):
+    with Scope(lambda: False, holds=True):
         thread = threading.Thread(target=lambda: request().exec())
         thread.start()
         thread.join()
