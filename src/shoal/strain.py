@@ -12,9 +12,7 @@ from shoal.config.devices import count_cpus
 
 log = logging.getLogger("shoal")
 WINDOW: Final = 10.0  # s between two looks
-BUSY: Final = (
-    0.9  # of a window that the thread of the event loop ran; the rest is waking and what others take of a core
-)
+BUSY: Final = 0.9  # of a window that the event loop's thread ran; others have the processor now and then
 AGAIN: Final = 3600.0  # s until the same is said again
 FEWEST: Final = 4  # processors where more front processes have room beside workers and whoever else is there
 MOST: Final = 4  # front processes that are proposed: the core is the limit soon after
