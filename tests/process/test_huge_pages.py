@@ -45,14 +45,21 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def huge() -> int:
+    """How many bytes of this process lie in huge pages."""
+    found = re.search(r"AnonHugePages: +([0-9]+) kB", Path("/proc/self/smaps_rollup").read_text())
+    assert found
+    return 1024 * int(found[1])
+
+
 def given(size: int) -> int:
     """How many bytes of a mapping the system puts into huge pages now: where memory is in pieces, not all."""
+    before = huge()
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as there:
         there.madvise(mmap.MADV_HUGEPAGE)
         for page in range(0, size, mmap.PAGESIZE):
             there[page] = 1
-        found = re.search(r"AnonHugePages: +([0-9]+) kB", Path("/proc/self/smaps_rollup").read_text())
-    return 1024 * int(found[1]) if found else 0
+        return huge() - before
 
 
 @pytest.fixture

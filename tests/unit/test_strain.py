@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -87,9 +87,15 @@ class Times:
 
 
 def watched(
-    caplog: pytest.LogCaptureFixture, share: float, *, frontends: int = 1, cpus: int = MANY, stop: bool = False
+    caplog: pytest.LogCaptureFixture,
+    share: float,
+    *,
+    frontends: int = 1,
+    cpus: int = MANY,
+    stop: bool = False,
+    looks: bool = True,
 ) -> tuple[int, list[str]]:
-    """How often it looked and what it logged, while a loop ran."""
+    """How often it looked and what it logged, while a loop ran; `looks`: it is waited for, else only a while."""
     times = Times(share)
 
     async def run() -> None:
@@ -97,9 +103,8 @@ def watched(
         watcher.start()
         if stop:
             watcher.stop()
-        ended: Callable[[], bool] = lambda: times.looks >= 5  # noqa: E731
-        for _ in range(50 if stop or frontends > 1 or cpus < FEWEST else 5000):
-            if ended():
+        for _ in range(5000 if looks else 50):
+            if times.looks >= 5:
                 break
             await asyncio.sleep(0.001)
         watcher.stop()
@@ -125,8 +130,8 @@ def test_nothing_is_logged_of_a_process_that_has_time(caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize(("frontends", "cpus"), [(2, MANY), (1, 2)])
 def test_where_nothing_would_help_it_does_not_look(caplog: pytest.LogCaptureFixture, frontends: int, cpus: int) -> None:
-    assert watched(caplog, 1.0, frontends=frontends, cpus=cpus) == (0, [])
+    assert watched(caplog, 1.0, frontends=frontends, cpus=cpus, looks=False) == (0, [])
 
 
 def test_once_stopped_it_looks_no_more(caplog: pytest.LogCaptureFixture) -> None:
-    assert watched(caplog, 1.0, stop=True) == (1, [])
+    assert watched(caplog, 1.0, stop=True, looks=False) == (1, [])

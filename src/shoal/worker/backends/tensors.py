@@ -119,7 +119,7 @@ def array_of(name: str, received: Received) -> Any:
     """Give an input as an array: a look at its bytes, or an object array of bytes for BYTES."""
     if received.datatype == "BYTES":
         return read_bytes(received.data, received.shape, name)
-    return np.ndarray(received.shape, DTYPES[received.datatype], received.data)
+    return np.frombuffer(received.data, DTYPES[received.datatype]).reshape(received.shape)
 
 
 def read_bytes(data: Buffer, shape: Sequence[int], name: str) -> Any:

@@ -66,6 +66,12 @@ def test_bytes_that_do_not_fit_the_shape_fail_that_request_alone() -> None:
     assert bytes(first.inputs["x"].data) == b"\1\0" and bytes(third.inputs["x"].data) == b"\3\0"
 
 
+@pytest.mark.parametrize("size", [4, 12])
+def test_bytes_that_are_not_as_many_as_the_shape_says_are_no_array(size: int) -> None:
+    with pytest.raises(ValueError, match="reshape"):
+        tensors.array_of("x", Received("FP32", (2,), memoryview(bytes(size))))
+
+
 def test_strings_that_cannot_be_cut_fail_their_request() -> None:
     ((call),) = tensors.read_arrays(*item("BYTES", [1], b"\x09\0\0\0abc"), None)
     assert isinstance(call, InvalidInput) and "is said to have 9 bytes, and 3 are left" in str(call)
